@@ -87,6 +87,7 @@ type Event struct {
 	Bytes    *Bytes      `json:"bytes,omitempty"`
 	Error    *Error      `json:"error,omitempty"`
 	Run      *Run        `json:"run,omitempty"`
+	Note     *Note       `json:"audit,omitempty"` // of kind audit: what became of the log itself
 	Alert    string      `json:"alert,omitempty"` // name of the alert that the rule raises
 
 	DurationMS float64 `json:"duration_ms,omitempty"`
@@ -211,3 +212,30 @@ type Run struct {
 	MaxRSS   int64    `json:"max_rss,omitempty"` // bytes
 	Bytes    *Bytes   `json:"bytes,omitempty"`
 }
+
+// Note is what an event of kind audit says about the log itself.
+type Note struct {
+	Action   string `json:"action"`             // one of the Action constants
+	Segment  string `json:"segment,omitempty"`  // base name of the segment that is meant
+	Offset   int64  `json:"offset,omitempty"`   // in bytes, in that segment
+	Bytes    int64  `json:"bytes,omitempty"`    // cut off, lost or removed
+	Segments int    `json:"segments,omitempty"` // removed
+	Seq      uint64 `json:"seq,omitempty"`      // anchor: of the first record left; checkpoint: of the record signed
+	Hash     string `json:"hash,omitempty"`     // hex SHA-256; anchor: prev of that record; checkpoint: of the line signed
+	Key      string `json:"key,omitempty"`      // checkpoint: hex Ed25519 public key
+	Sig      string `json:"sig,omitempty"`      // checkpoint: hex signature
+}
+
+// Actions of a Note.
+const (
+	ActionTorn       = "torn"             // an unfinished or unreadable end was cut off at start
+	ActionGap        = "gap"              // the log could not be written for a while; Count attempts were refused
+	ActionAnchor     = "anchor"           // retention removed everything before Seq
+	ActionRestored   = "segment_restored" // the open segment had been deleted and was written again
+	ActionMoved      = "segment_moved"    // the open segment was renamed or replaced by hand
+	ActionTampered   = "segment_changed"  // the open segment was cut or added to by hand
+	ActionMissing    = "segment_missing"  // a closed segment is gone, not by retention
+	ActionClock      = "clock_step"       // the wall clock went back
+	ActionTruncated  = "log_truncated"    // records that had been written are gone from the end
+	ActionCheckpoint = "checkpoint"       // Key signs Hash as the record Seq
+)

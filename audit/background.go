@@ -1,0 +1,100 @@
+package audit
+
+import "time"
+
+// housekeeping is how often retention and the segments on disk are looked at.
+const housekeeping = 10 * time.Second
+
+// wakeUp makes the background goroutine look at what there is to do.
+func (l *Log) wakeUp() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// background syncs, keeps house and ends faults until Close.
+func (l *Log) background() {
+	interval := l.o.Interval
+	if l.o.Sync != SyncInterval {
+		interval = housekeeping
+	}
+	syncTick := time.NewTicker(interval)
+	defer syncTick.Stop()
+	houseTick := time.NewTicker(housekeeping)
+	defer houseTick.Stop()
+	wait, retry := time.Duration(0), time.NewTimer(0)
+	defer retry.Stop()
+	l.keepHouse()
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-syncTick.C:
+			l.syncDirty()
+		case <-houseTick.C:
+			l.keepHouse()
+		case <-l.wake:
+			l.retain()
+		case <-retry.C:
+			if l.retry() {
+				wait = 0
+			}
+		}
+		if l.fault.current() != nil {
+			wait = min(max(2*wait, retryFirst), retryMost)
+			retry.Reset(wait)
+		}
+	}
+}
+
+// syncDirty is the fsync of SyncInterval. Writers go on meanwhile.
+func (l *Log) syncDirty() {
+	if l.o.Sync != SyncInterval {
+		return
+	}
+	l.commitMu.Lock()
+	retired, f := l.retired, l.seg.f
+	l.retired = nil
+	dirty := l.seg.dirty
+	l.seg.dirty = false
+	l.commitMu.Unlock()
+
+	var err error
+	for _, old := range retired {
+		if e := l.sync(old); e != nil && err == nil {
+			err = e
+		}
+		old.Close()
+	}
+	// A rotation in between closes f only in a later call of this function.
+	if dirty {
+		if e := l.sync(f); e != nil {
+			err = e
+		}
+	}
+	if err != nil {
+		l.commitMu.Lock()
+		l.fault.doubt()
+		l.fail(err)
+		l.commitMu.Unlock()
+	}
+}
+
+// keepHouse does what has no other occasion.
+func (l *Log) keepHouse() {
+	l.commitMu.Lock()
+	if l.fault.current() == nil {
+		if !l.payOwed() {
+			l.commitMu.Unlock()
+			return
+		}
+		l.checkSegment()
+		l.rotateIfDue(0)
+	}
+	if err := l.saveEnd(); err != nil {
+		l.logger.Warn("end of log not saved", "error", err)
+	}
+	l.commitMu.Unlock()
+	l.retain()
+}

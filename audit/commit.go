@@ -1,0 +1,149 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+)
+
+// clockSlack is the backward step of the wall clock that is hidden by
+// repeating the time of the record before. A larger one is an event, and a
+// segment of its own, so that within a segment time runs forward.
+const clockSlack = time.Second
+
+// commit writes the records of g and sets the error of each. Called with
+// commitMu held.
+func (l *Log) commit(g *group) {
+	if l.shut {
+		refuseAll(g.entries, ErrClosed)
+		return
+	}
+	if err := l.fault.current(); err != nil {
+		l.fault.count(len(g.entries), l.o.Now())
+		refuseAll(g.entries, err)
+		return
+	}
+	l.checkSegment()
+	l.checkClock()
+	l.rotateIfDue(int64(g.size))
+	n, err := l.append(g.entries)
+	if err == nil && l.o.Sync == SyncAlways {
+		if err = l.syncAll(); err != nil {
+			n = 0 // written, but not as safe as was promised
+			l.fault.doubt()
+		}
+	}
+	if err != nil {
+		l.fail(err)
+		l.fault.count(len(g.entries)-n, l.o.Now())
+		refuseAll(g.entries[n:], l.fault.current())
+	}
+}
+
+func refuseAll(entries []*entry, err error) {
+	for _, x := range entries {
+		x.err = err
+	}
+}
+
+// append writes one line per entry and moves the end of the chain. It returns
+// how many lines are whole in the file. What was written of the next one is
+// cut off again, so that the file ends with a newline. Called with commitMu
+// held.
+func (l *Log) append(entries []*entry) (int, error) {
+	b, end := l.buf[:0], l.end
+	for _, x := range entries {
+		e := x.event
+		e.Schema, e.Instance = Schema, l.instance
+		e.Time = l.stamp()
+		e.Seq = end.seq + 1
+		var id [idLen]byte
+		e.ID = string(appendID(id[:0], e.Time))
+		e.Prev = hex.EncodeToString(end.hash[:])
+		start := len(b)
+		b = appendHead(b, e)
+		b = append(b, x.body...)
+		end = position{seq: e.Seq, hash: sha256.Sum256(b[start:])}
+		b = append(b, '\n')
+	}
+	l.buf = b
+	if cap(b) > maxGroupBytes+maxGroup*headRoom {
+		l.buf = nil
+	}
+	n, err := l.seg.f.Write(b)
+	if err == nil && n < len(b) {
+		err = fmt.Errorf("wrote %d of %d bytes", n, len(b))
+	}
+	if n > 0 {
+		l.seg.dirty = true
+	}
+	if err == nil {
+		l.advance(len(entries), len(b), end)
+		return len(entries), nil
+	}
+	return l.keepWhole(b, max(n, 0)), err
+}
+
+// keepWhole is the end of a write that stopped after n bytes of b: the whole
+// lines stay and count, the rest is cut off. It returns how many stay.
+func (l *Log) keepWhole(b []byte, n int) int {
+	whole := bytes.LastIndexByte(b[:n], '\n') + 1
+	lines := bytes.Count(b[:whole], []byte{'\n'})
+	if lines > 0 {
+		line := b[bytes.LastIndexByte(b[:whole-1], '\n')+1 : whole-1]
+		l.advance(lines, whole, position{seq: l.end.seq + uint64(lines), hash: sha256.Sum256(line)})
+	}
+	if n > whole {
+		l.cutBack()
+	}
+	return lines
+}
+
+// advance counts lines of size bytes that are in the file now.
+func (l *Log) advance(lines, size int, end position) {
+	l.end = end
+	l.seg.size += int64(size)
+	l.stats.records.Add(uint64(lines))
+	l.stats.bytes.Add(uint64(size))
+	l.stats.groups.Add(1)
+	l.stats.seq.Store(end.seq)
+}
+
+// stamp returns the time of the next record.
+func (l *Log) stamp() time.Time {
+	now := l.o.Now().UTC().Round(0)
+	if now.Before(l.last) && l.last.Sub(now) < clockSlack {
+		return l.last
+	}
+	l.last = now
+	return now
+}
+
+// checkClock notes that the wall clock went back. Called with commitMu held.
+func (l *Log) checkClock() {
+	back := l.last.Sub(l.o.Now())
+	if back < clockSlack {
+		return
+	}
+	l.logger.Warn("clock went back", "by", back)
+	l.rotate()
+	l.note(&Event{
+		Severity: Medium, Message: fmt.Sprintf("the wall clock went back by %s", back.Round(time.Millisecond)),
+		Note: &Note{Action: ActionClock},
+	})
+}
+
+// note appends an event about the log itself. Called with commitMu held.
+func (l *Log) note(e *Event) error {
+	e.Kind, e.Phase = KindAudit, PhaseEvent
+	n, err := l.append([]*entry{l.entry(e)})
+	if n == 1 {
+		return nil
+	}
+	if err != nil {
+		l.fail(err)
+	}
+	return err
+}

@@ -1,0 +1,85 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+)
+
+// nameCheck is how often the name of the open segment is compared with the
+// file. Deletion and a changed size are noticed at every write.
+const nameCheck = time.Second
+
+// checkSegment notices what others did to the open segment: deleted, it is
+// written again from the open descriptor; moved away, cut or added to, the log
+// goes on in the next one. Called with commitMu held.
+func (l *Log) checkSegment() {
+	info, err := l.seg.f.Stat()
+	if err != nil {
+		return // the write will tell
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 0 {
+		l.restore(info.Size())
+		return
+	}
+	if size := info.Size(); size != l.seg.size {
+		l.leave(ActionTampered, Critical, fmt.Sprintf("the segment was changed by another hand: it has %d bytes, not %d", size, l.seg.size))
+		return
+	}
+	now := l.o.Now()
+	if since := now.Sub(l.lookedAt); since >= 0 && since < nameCheck {
+		return
+	}
+	l.lookedAt = now
+	if named, err := os.Lstat(l.path(l.seg.n)); err != nil || !os.SameFile(named, info) {
+		l.leave(ActionMoved, High, "the segment was renamed or replaced by another hand")
+	}
+}
+
+// leave goes on in the next segment and says why.
+func (l *Log) leave(action string, severity Severity, message string) {
+	old := segmentName(l.seg.n)
+	l.logger.Error(message, "segment", old)
+	size := l.seg.size
+	l.seg.size = max(size, 1) // rotate leaves only a segment that is not empty
+	if !l.rotate() {
+		l.seg.size = size
+		l.fault.doubt()
+		l.fail(errors.New("the segment was changed and no new one can be made"))
+		return
+	}
+	l.note(&Event{Severity: severity, Message: message, Note: &Note{Action: action, Segment: old, Bytes: size}})
+}
+
+// restore writes the deleted open segment again, from the descriptor that
+// still has it.
+func (l *Log) restore(size int64) {
+	path, name := l.path(l.seg.n), segmentName(l.seg.n)
+	l.logger.Error("the open segment was deleted; writing it again", "segment", name)
+	f, err := l.open(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL)
+	if errors.Is(err, fs.ErrExist) {
+		l.leave(ActionMoved, High, "the segment was renamed or replaced by another hand")
+		return
+	}
+	if err == nil {
+		_, err = io.Copy(writerOf{f}, io.NewSectionReader(l.seg.f, 0, size))
+	}
+	if err != nil {
+		if f != nil {
+			f.Close()
+			os.Remove(path)
+		}
+		l.fail(fmt.Errorf("deleted segment %s: write again: %w", name, err))
+		return
+	}
+	l.seg.f.Close()
+	l.seg.f, l.seg.dirty, l.seg.size = f, true, size
+	l.note(&Event{
+		Severity: Critical, Message: "the open segment was deleted by another hand and was written again",
+		Note: &Note{Action: ActionRestored, Segment: name, Bytes: size},
+	})
+}
