@@ -1,0 +1,321 @@
+package policyfile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"sallyport/policy"
+)
+
+// shape is what the body of a block may hold.
+type shape struct {
+	noun     string   // "a sandbox block"
+	attrs    []string // attributes
+	blocks   []string // nested blocks
+	required []string // attributes that must be there
+	elide    bool     // do not show the values of unknown attributes
+}
+
+// decoder fills one Document from the files of a policy.
+type decoder struct {
+	opts  Options
+	diags *Diagnostics
+	doc   *policy.Document
+	lang  language
+
+	context string                          // the block being decoded, for diagnostics
+	names   map[string]map[string]hcl.Range // block type → name → its declaration
+	broken  []hcl.Range                     // top-level blocks with errors
+	lost    bool                            // a declaration that others may refer to could not be read
+}
+
+// fail reports an error at r.
+func (d *decoder) fail(x Diagnostic, r hcl.Range) {
+	x.Context = d.context
+	x.at(r)
+	d.diags.add(x)
+}
+
+// file decodes the top level of one file. Blocks that a syntax error fell
+// into are left out: what the parser made of them is not what was meant.
+func (d *decoder) file(body *hclsyntax.Body, damage []hcl.Range) {
+	for _, a := range body.Attributes {
+		d.lost = true
+		d.unknownTop(a.Name, a.NameRange, true)
+	}
+	for _, b := range body.Blocks {
+		whole := hcl.RangeBetween(b.TypeRange, b.CloseBraceRange)
+		if slices.ContainsFunc(damage, func(r hcl.Range) bool { return touches(whole, r) }) {
+			d.lost = true
+			continue
+		}
+		before := d.diags.Len()
+		d.top(b)
+		if d.diags.Len() > before {
+			d.broken = append(d.broken, whole)
+		}
+		d.context = ""
+	}
+}
+
+// touches says whether r begins within whole.
+func touches(whole, r hcl.Range) bool {
+	return whole.Start.Byte <= r.Start.Byte && r.Start.Byte <= whole.End.Byte
+}
+
+// top decodes one top-level block.
+func (d *decoder) top(b *hclsyntax.Block) {
+	before := d.diags.Len()
+	switch b.Type {
+	case "org":
+		d.org(b)
+	case "group":
+		d.group(b)
+	case "sandbox":
+		d.sandbox(b)
+		return
+	case "secret":
+		d.secret(b)
+		return
+	case "test":
+		d.test(b)
+		return
+	case "alert":
+		d.alert(b)
+		return
+	case "notify":
+		d.notify(b)
+		return
+	case "mute":
+		d.mute(b)
+		return
+	default:
+		d.unknownTop(b.Type, b.TypeRange, false)
+	}
+	if d.diags.Len() > before {
+		d.lost = true
+	}
+}
+
+// unknownTop reports a name that does not stand at the top of a file.
+func (d *decoder) unknownTop(name string, at hcl.Range, attr bool) {
+	kind := "block"
+	if attr {
+		kind = "attribute"
+	}
+	x := Diagnostic{Summary: fmt.Sprintf("%s is not %s of a policy file", quote(name), article(kind))}
+	switch homes := d.lang.homes(name); {
+	case attr && slices.Contains(d.lang.file.blocks, name):
+		x.Hint = name + " is a block: write " + name + " { … }"
+	case len(homes) > 0:
+		x.Detail = "It belongs in " + strings.Join(homes, ", ") + "."
+	default:
+		x.Hint = didYouMean(name, d.lang.file.blocks)
+	}
+	if x.Hint == "" && x.Detail == "" {
+		x.Detail = "A policy file holds blocks of these types: " + list(d.lang.file.blocks) + "."
+	}
+	d.fail(x, at)
+}
+
+// article returns the noun with "a" or "an".
+func article(noun string) string {
+	if strings.ContainsRune("aeiou", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
+}
+
+// body checks a block's body against its shape and hands every part that
+// belongs there to attr or block.
+func (d *decoder) body(b *hclsyntax.Block, s *shape, attr func(*hclsyntax.Attribute), block func(*hclsyntax.Block)) {
+	for name, a := range b.Body.Attributes {
+		if slices.Contains(s.attrs, name) {
+			attr(a)
+			continue
+		}
+		d.unknownAttr(a, s)
+	}
+	for _, inner := range b.Body.Blocks {
+		if slices.Contains(s.blocks, inner.Type) {
+			block(inner)
+			continue
+		}
+		d.unknownBlock(inner, s)
+	}
+	for _, name := range s.required {
+		if _, ok := b.Body.Attributes[name]; !ok {
+			d.fail(Diagnostic{Summary: fmt.Sprintf("%s has no %s", s.noun, name), Hint: "add " + name + " = …"}, header(b))
+		}
+	}
+}
+
+// unknownAttr reports an attribute that a block does not have.
+func (d *decoder) unknownAttr(a *hclsyntax.Attribute, s *shape) {
+	x := Diagnostic{Summary: fmt.Sprintf("%s is not an attribute of %s", quote(a.Name), s.noun), elide: s.elide}
+	near := nearest(a.Name, s.attrs)
+	homes := d.lang.homes(a.Name)
+	switch {
+	case slices.Contains(s.blocks, a.Name):
+		x.Hint = a.Name + " is a block: write " + a.Name + " { … } without \"=\""
+	case len(homes) > 0:
+		x.Detail = "It belongs in " + strings.Join(homes, ", ") + "."
+	case near != "":
+		x.Hint = fmt.Sprintf("did you mean %q?", near)
+	default:
+		x.Hint = didYouMean(a.Name, s.blocks)
+	}
+	if x.Hint == "" && x.Detail == "" {
+		x.Detail = known(s)
+	}
+	d.fail(x, a.NameRange)
+}
+
+// unknownBlock reports a block that does not belong where it stands.
+func (d *decoder) unknownBlock(b *hclsyntax.Block, s *shape) {
+	x := Diagnostic{Summary: fmt.Sprintf("%s is not a block of %s", quote(b.Type), s.noun)}
+	homes := d.lang.homes(b.Type)
+	switch {
+	case slices.Contains(s.attrs, b.Type):
+		x.Hint = b.Type + " is an attribute: write " + b.Type + " = …"
+	case slices.Contains(d.lang.file.blocks, b.Type):
+		x.Hint = "a " + b.Type + " block stands at the top of a file; is a closing brace missing above?"
+	case len(homes) > 0:
+		x.Detail = "It belongs in " + strings.Join(homes, ", ") + "."
+	default:
+		x.Hint = didYouMean(b.Type, append(slices.Clone(s.blocks), s.attrs...))
+	}
+	if x.Hint == "" && x.Detail == "" {
+		x.Detail = known(s)
+	}
+	d.fail(x, b.TypeRange)
+}
+
+// known says in a sentence what a block may hold.
+func known(s *shape) string {
+	names := append(slices.Clone(s.attrs), s.blocks...)
+	if len(names) == 0 {
+		return "It holds nothing."
+	}
+	return "It may hold: " + list(names) + "."
+}
+
+// header returns the range of a block's type and labels.
+func header(b *hclsyntax.Block) hcl.Range {
+	r := b.TypeRange
+	if n := len(b.LabelRanges); n > 0 {
+		r = hcl.RangeBetween(r, b.LabelRanges[n-1])
+	}
+	return r
+}
+
+// label returns the one label of a block and where it stands. A block of a
+// type that has a label must have exactly one.
+func (d *decoder) label(b *hclsyntax.Block, example string) (string, hcl.Range, bool) {
+	switch {
+	case len(b.Labels) == 0:
+		d.fail(Diagnostic{
+			Summary: b.Type + " block has no label",
+			Hint:    fmt.Sprintf("write %s %q { … }", b.Type, example),
+		}, header(b))
+	case len(b.Labels) > 1:
+		d.fail(Diagnostic{
+			Summary: b.Type + " block has more than one label",
+			Hint:    "write one block for each",
+		}, hcl.RangeBetween(b.LabelRanges[1], b.LabelRanges[len(b.LabelRanges)-1]))
+	case b.Labels[0] == "":
+		d.fail(Diagnostic{Summary: "the label of a " + b.Type + " block must not be empty"}, b.LabelRanges[0])
+	default:
+		return b.Labels[0], b.LabelRanges[0], true
+	}
+	return "", hcl.Range{}, false
+}
+
+// noLabel reports labels on a block that has none.
+func (d *decoder) noLabel(b *hclsyntax.Block) {
+	if len(b.Labels) > 0 {
+		d.fail(Diagnostic{
+			Summary: b.Type + " block has no label",
+			Hint:    "write " + b.Type + " { … }",
+		}, hcl.RangeBetween(b.LabelRanges[0], b.LabelRanges[len(b.LabelRanges)-1]))
+	}
+}
+
+// declare notes the name of a top-level block and reports one that is
+// declared twice, with both places. It returns false for a second
+// declaration.
+func (d *decoder) declare(b *hclsyntax.Block, name string) bool {
+	at := header(b)
+	if d.names[b.Type] == nil {
+		d.names[b.Type] = map[string]hcl.Range{}
+	}
+	first, dup := d.names[b.Type][name]
+	if !dup {
+		d.names[b.Type][name] = at
+		return true
+	}
+	what := fmt.Sprintf("%s %s", b.Type, quote(name))
+	if name == "" {
+		what = b.Type
+	}
+	d.fail(Diagnostic{
+		Summary: what + " is declared twice",
+		Detail:  "It is first declared at " + pos(first).String() + ".",
+		Related: []Note{note(first, "first declared here")},
+	}, at)
+	return false
+}
+
+// once returns a function that reports the second block of a type within one
+// body, with both places.
+func (d *decoder) once() func(*hclsyntax.Block) bool {
+	seen := map[string]hcl.Range{}
+	return func(b *hclsyntax.Block) bool {
+		first, dup := seen[b.Type]
+		if dup {
+			d.fail(Diagnostic{
+				Summary: b.Type + " is written twice in one block",
+				Detail:  "It is first written at " + pos(first).String() + ".",
+				Related: []Note{note(first, "first written here")},
+			}, header(b))
+			return false
+		}
+		seen[b.Type] = header(b)
+		return true
+	}
+}
+
+// plainName says whether s can name a sandbox, a group and the like: letters,
+// digits, ".", "_" and "-", at most 63, the first a letter or digit.
+func plainName(s string) bool {
+	for i, r := range s {
+		alnum := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+		if !alnum && (i == 0 || !strings.ContainsRune("._-", r)) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 63
+}
+
+// named decodes the label of a top-level block whose name is a plain one, and
+// declares it.
+func (d *decoder) named(b *hclsyntax.Block, example string) (string, bool) {
+	name, at, ok := d.label(b, example)
+	if !ok {
+		d.lost = true
+		return "", false
+	}
+	d.context = fmt.Sprintf("%s %s", b.Type, quote(name))
+	if !plainName(name) {
+		d.fail(Diagnostic{
+			Summary: fmt.Sprintf("%s cannot be the name of a %s", quote(name), b.Type),
+			Detail:  `A name has letters, digits, ".", "_" and "-", at most 63 of them, and begins with a letter or digit.`,
+		}, at)
+		d.lost = true
+	}
+	return name, d.declare(b, name)
+}

@@ -1,0 +1,67 @@
+package policyfile
+
+// AttrType is the type of one attribute of a source or sink block. The zero
+// value is no type, and nothing has it.
+type AttrType uint8
+
+// The types an attribute of a source or sink can have, and the Go type that
+// carries it in [policy.Source].
+const (
+	String     AttrType = iota + 1 // string
+	Bool                           // bool
+	Int                            // int64
+	Duration                       // time.Duration
+	StringList                     // []string
+	StringMap                      // map[string]string
+)
+
+// String returns the type in words, as an error message needs it.
+func (t AttrType) String() string {
+	switch t {
+	case String:
+		return "a string"
+	case Bool:
+		return "true or false"
+	case Int:
+		return "a whole number"
+	case Duration:
+		return `a duration such as "50m"`
+	case StringList:
+		return "a list of strings"
+	case StringMap:
+		return "a map of strings"
+	}
+	return "nothing"
+}
+
+// Attr is one attribute of a source or sink block.
+type Attr struct {
+	Name     string
+	Type     AttrType
+	Required bool
+}
+
+// Schema is what a block of one kind of source or sink may hold.
+type Schema struct {
+	Attrs []Attr
+}
+
+// attr returns the attribute called name.
+func (s Schema) attr(name string) (Attr, bool) {
+	for _, a := range s.Attrs {
+		if a.Name == name {
+			return a, true
+		}
+	}
+	return Attr{}, false
+}
+
+// Options name the kinds that belong to the program and not to the language.
+type Options struct {
+	// Sources are the kinds of secret sources. A kind that is not here is an
+	// error; without Sources no secret can be declared.
+	Sources map[string]Schema
+	// Sinks are the kinds of alert sinks. Nil means that the program delivers
+	// no alerts: notify blocks are then checked for form only.
+	Sinks map[string]Schema
+}
