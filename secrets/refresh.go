@@ -76,8 +76,7 @@ func (s *Store) fetchOnce(src Source) (Fetched, error) {
 
 // Run watches the sources that know of changes and fetches values ahead of
 // their end, those that were used since they were last fetched. It returns
-// when ctx ends; no goroutine of the sources or of its own is left then, only
-// fetches under way, which Close ends.
+// when ctx ends, and the watches end with it; fetches under way end with Close.
 func (s *Store) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -15,11 +15,12 @@ import (
 // parse reads a command's output: the value itself with at most one trailing
 // newline, or a JSON object {"value": "…"} with, if it likes, "ttl" (seconds,
 // or a duration such as "50m") or "expires_at" (RFC 3339, or Unix seconds).
-// An object without a value is an error and not a value: it is what commands
-// print when they failed.
+// Output that begins with a brace and is no such object is an error and not a
+// value: it is what commands print when they failed. A value that is itself
+// JSON goes inside one.
 func parse(out []byte, now time.Time) (secrets.Fetched, error) {
 	text := bytes.TrimSpace(out)
-	if len(text) == 0 || text[0] != '{' || !json.Valid(text) {
+	if len(text) == 0 || text[0] != '{' {
 		v, err := secrets.NewValue(out)
 		return secrets.Fetched{Value: v}, err
 	}
@@ -31,7 +32,7 @@ func parse(out []byte, now time.Time) (secrets.Fetched, error) {
 	// encoding/json's errors can quote what they do not like, so none is
 	// passed on.
 	if json.Unmarshal(text, &doc) != nil || doc.Value == nil {
-		return secrets.Fetched{}, errors.New(`output is a JSON object without a string "value"`)
+		return secrets.Fetched{}, errors.New(`output begins with a brace and is no JSON object with a string "value"`)
 	}
 	v, err := secrets.NewValue([]byte(*doc.Value))
 	if err != nil {

@@ -25,9 +25,9 @@ type Config struct {
 
 type source struct{ path string }
 
-// New makes a source of c. The file is read at each fetch, not by New; it may
+// New makes a source of c, which is a secrets.Watcher. The file is read at each fetch, not by New; it may
 // come to be later.
-func New(c Config) (secrets.Watcher, error) {
+func New(c Config) (secrets.Source, error) {
 	switch {
 	case c.Path == "":
 		return nil, errors.New("file: path is missing")

@@ -1,0 +1,199 @@
+package inject
+
+import (
+	"net/http"
+	"slices"
+
+	"sallyport/policy"
+)
+
+// Input is a request that policy has decided.
+type Input struct {
+	Sandbox     string        // whose placeholders are its own
+	Request     *http.Request // as the sandbox sent it; only read
+	Host        string        // canonical
+	Scheme      policy.Scheme
+	Intercepted bool // TLS was opened here, and the upstream's certificate will be verified for Host
+	Decision    policy.Decision
+}
+
+// Plan is what will be done to one request. It holds no value.
+type Plan struct {
+	table   *Table
+	own     map[string]*credential // shaped placeholders of the sandbox
+	edits   []edit
+	uses    uses
+	secrets []string      // sorted
+	trailer *trailerCheck // nil: the request announces no trailer
+}
+
+// Secrets returns the names of the secrets whose values Apply needs, sorted.
+func (p *Plan) Secrets() []string { return p.secrets }
+
+// Uses returns what Apply will do and what was found and left alone, for the
+// record.
+func (p *Plan) Uses() []Use { return p.uses }
+
+// Empty says whether Apply changes nothing.
+func (p *Plan) Empty() bool { return len(p.edits) == 0 && p.trailer == nil }
+
+// Plan reads a request and says what will be done to it, or why it must not
+// go out. It changes nothing and needs no value. For a request without a
+// placeholder to a host without a secret it does not allocate.
+func (t *Table) Plan(in Input) (*Plan, *Refusal) {
+	s := scan{t: t, in: &in, own: t.owners.of(in.Sandbox)}
+	s.injects = s.bound()
+	s.target(in.Request)
+	for name, lines := range in.Request.Header {
+		s.header(name, lines)
+	}
+	s.trailers(in.Request)
+	if s.injects {
+		s.foreign(in.Request.Header)
+		s.setAll(in.Request.Header)
+	}
+	s.single()
+	if s.reason != "" {
+		return nil, &Refusal{Reason: s.reason, Message: s.message, Uses: s.uses.sorted()}
+	}
+	if len(s.edits) == 0 && len(s.uses) == 0 && s.trailer == nil {
+		return t.empty, nil
+	}
+	slices.Sort(s.names)
+	return &Plan{table: t, own: s.own, edits: s.edits, uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer}, nil
+}
+
+// edit is what is done to one header of the request.
+type edit struct {
+	name string      // canonical
+	was  []string    // its lines when it was planned
+	fate []fate      // of each line
+	set  *credential // its value replaces all lines
+}
+
+// fate is what becomes of a line of a header.
+type fate uint8
+
+const (
+	untouched fate = iota
+	swapped        // its placeholders are replaced
+	passed         // holds a placeholder that goes out as text
+	dropped
+)
+
+// edit returns the edit of a header, a new one if need be.
+func (s *scan) edit(name string, lines []string) *edit {
+	if e := s.edited(name); e != nil {
+		return e
+	}
+	s.edits = append(s.edits, edit{name: name, was: slices.Clone(lines), fate: make([]fate, len(lines))})
+	return &s.edits[len(s.edits)-1]
+}
+
+// edited returns the edit of a header that has one, else nil.
+func (s *scan) edited(name string) *edit {
+	for i := range s.edits {
+		if s.edits[i].name == name {
+			return &s.edits[i]
+		}
+	}
+	return nil
+}
+
+// count returns how many lines have one of fates.
+func (e *edit) count(fates ...fate) int {
+	n := 0
+	for _, f := range e.fate {
+		if slices.Contains(fates, f) {
+			n++
+		}
+	}
+	return n
+}
+
+// foreign deals with the credentials that the sandbox brought along.
+func (s *scan) foreign(header http.Header) {
+	mode := policy.ForeignStrip
+	if r := s.in.Decision.Rule; r != nil {
+		mode = r.Foreign
+	}
+	if mode == policy.ForeignPass {
+		return
+	}
+	for name, lines := range header {
+		if !s.credential(name) {
+			continue
+		}
+		for i := range lines {
+			if e := s.edited(name); e != nil && e.fate[i] != untouched {
+				continue
+			}
+			if mode == policy.ForeignBlock {
+				s.uses.add(Use{Place: "header " + name, Action: Withheld})
+				s.refuse(policy.ForeignCredential, "header "+name+" holds a credential that is not one of this gateway's placeholders")
+				continue
+			}
+			s.uses.add(Use{Place: "header " + name, Action: Stripped})
+			s.edit(name, lines).fate[i] = dropped
+		}
+	}
+}
+
+// credential says whether a header carries credentials as far as this request
+// is concerned. Cookies are the session's, also where a secret stands in one.
+func (s *scan) credential(name string) bool {
+	if s.t.credential[name] {
+		return true
+	}
+	if name == "Cookie" {
+		return false
+	}
+	for _, n := range s.in.Decision.Inject {
+		if c := s.t.creds[n]; c != nil && c.headers[name] && c.covers(s.in.Host) {
+			return true
+		}
+	}
+	return false
+}
+
+// setAll adds the credentials that are set whatever the client sent. One
+// that the client put in a place of its own choice stays there, and a header
+// in which another secret stands is left to that.
+func (s *scan) setAll(header http.Header) {
+	for _, n := range s.in.Decision.Inject {
+		c := s.t.creds[n]
+		if c == nil || c.set == "" || !s.approved(c) || slices.Contains(s.names, n) {
+			continue
+		}
+		e := s.edit(c.set, header[c.set])
+		if e.set != nil || e.count(swapped) > 0 {
+			continue
+		}
+		e.set = c
+		s.names = append(s.names, n)
+		s.uses.add(Use{Name: n, Place: "header " + c.set, Action: Injected})
+	}
+}
+
+// single holds that no header leaves with two credentials, of which the
+// upstream may take either (the same one twice goes out once).
+func (s *scan) single() {
+	for i := range s.edits {
+		e := &s.edits[i]
+		if e.set != nil || e.name == "Cookie" || e.count(swapped) == 0 {
+			continue
+		}
+		first := slices.Index(e.fate, swapped)
+		for j := first + 1; j < len(e.was); j++ {
+			if e.fate[j] == swapped && e.was[j] == e.was[first] {
+				e.fate[j] = dropped
+			}
+		}
+		if e.count(untouched, swapped, passed) > 1 {
+			s.refuse(policy.Smuggling, "header "+e.name+" is sent more than once")
+		}
+		if several(e.name, e.was[first]) {
+			s.refuse(policy.Smuggling, "header "+e.name+" holds more than one credential")
+		}
+	}
+}

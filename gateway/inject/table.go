@@ -1,0 +1,119 @@
+// Package inject puts credentials into outgoing requests in the place of
+// placeholders, and nowhere else.
+//
+// A [Table] knows the placeholders of one policy snapshot. [Table.Plan] reads
+// a request that policy has allowed and says what will be done to it or why
+// it is refused; it needs no value, so that the decision can be recorded
+// before a secret is fetched. [Plan.Apply] then changes the outgoing request.
+package inject
+
+import (
+	"net/textproto"
+	"slices"
+
+	"sallyport/policy"
+	"sallyport/secrets"
+)
+
+// Secret is one secret as a Table needs it.
+type Secret struct {
+	Name   string
+	Spec   *policy.Secret
+	Covers func(host string) bool // whether the secret's hosts cover a canonical host
+}
+
+// Table knows every secret of one snapshot, the placeholders that stand for
+// them in each sandbox and the places where they may stand. It is read only;
+// its methods may be called at once.
+type Table struct {
+	creds      map[string]*credential // by name
+	credential map[string]bool        // the usual credential headers, canonical
+	find       finder
+	owners     *owners
+	key        []byte
+	empty      *Plan
+}
+
+// credential is a secret, compiled.
+type credential struct {
+	name     string
+	covers   func(host string) bool
+	template secrets.Template
+	headers  map[string]bool // canonical names of the headers where it may stand
+	set      string          // header that is set when the client sent none; "": none
+}
+
+// NewTable compiles secrets. Sandboxes are the names whose placeholders are
+// told apart by name when one is found where it should not be; key derives
+// the random part of shaped placeholders and must outlive restarts.
+func NewTable(list []Secret, sandboxes []string, key []byte) *Table {
+	t := &Table{
+		creds:      make(map[string]*credential, len(list)),
+		credential: headerSet(CredentialHeaders()),
+		key:        slices.Clone(key),
+		empty:      &Plan{},
+	}
+	for _, s := range list {
+		c := &credential{name: s.Name, covers: s.Covers, headers: t.credential}
+		if s.Covers == nil {
+			c.covers = func(string) bool { return false }
+		}
+		if s.Spec != nil {
+			c.configure(s.Spec)
+		}
+		t.creds[s.Name] = c
+	}
+	t.find = newFinder(t.creds, t.key)
+	t.owners = newOwners(t.creds, sandboxes, t.key)
+	return t
+}
+
+func (c *credential) configure(spec *policy.Secret) {
+	// A template that cannot be read was a load error; without it the
+	// placeholder is "$NAME".
+	c.template, _ = secrets.ParseTemplate(spec.Placeholder)
+	if len(spec.Headers) > 0 {
+		c.headers = headerSet(spec.Headers)
+	}
+	if spec.Set {
+		c.set = "Authorization"
+		if len(spec.Headers) > 0 {
+			c.set = textproto.CanonicalMIMEHeaderKey(spec.Headers[0])
+		}
+		if never(c.set) {
+			c.set = ""
+		}
+	}
+}
+
+func headerSet(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, n := range names {
+		if n = textproto.CanonicalMIMEHeaderKey(n); !never(n) {
+			set[n] = true
+		}
+	}
+	return set
+}
+
+// Placeholder returns what stands for a secret in a sandbox; "" for a secret
+// that the table does not have.
+func (t *Table) Placeholder(sandbox, name string) string {
+	c := t.creds[name]
+	if c == nil {
+		return ""
+	}
+	return c.template.Placeholder(name, t.key, sandbox)
+}
+
+// Environment returns the variables that a sandbox gets: each secret's
+// placeholder under the secret's name.
+func (t *Table) Environment(sandbox string, names []string) map[string]string {
+	env := make(map[string]string, len(names))
+	for _, n := range names {
+		if p := t.Placeholder(sandbox, n); p != "" {
+			env[n] = p
+		}
+	}
+	return env
+}
