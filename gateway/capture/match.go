@@ -1,0 +1,140 @@
+//go:build linux
+
+package capture
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// The parts of which rules are made. Each is what the nft language writes as
+// one match or statement.
+
+func compare(load expr.Any, op expr.CmpOp, data ...byte) []expr.Any {
+	return []expr.Any{load, &expr.Cmp{Op: op, Register: 1, Data: data}}
+}
+
+func networkHeader(offset, length uint32) expr.Any {
+	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length}
+}
+
+func transportHeader(offset, length uint32) expr.Any {
+	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: length}
+}
+
+// masked loads length bytes by load and clears the bits that mask does not have.
+func masked(load expr.Any, mask []byte) []expr.Any {
+	return []expr.Any{load, &expr.Bitwise{SourceRegister: 1, DestRegister: 1,
+		Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))}}
+}
+
+// version matches packets of one version of IP.
+func version(f family) []expr.Any {
+	return compare(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, expr.CmpOpEq, f.nfproto)
+}
+
+// protocol matches the innermost protocol, behind extension headers.
+func protocol(p uint8) []expr.Any {
+	return compare(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, expr.CmpOpEq, p)
+}
+
+// nextHeader compares the protocol named in the IPv6 header itself.
+func nextHeader(op expr.CmpOp, p uint8) []expr.Any {
+	return append(version(ipv6()), compare(networkHeader(6, 1), op, p)...)
+}
+
+// hopLimit matches that of an IPv6 header.
+func hopLimit(n uint8) []expr.Any { return compare(networkHeader(7, 1), expr.CmpOpEq, n) }
+
+func icmpType(t uint8) []expr.Any { return compare(transportHeader(0, 1), expr.CmpOpEq, t) }
+
+// neighbourDiscovery returns the ICMPv6 types of RFC 4861 that a host sends:
+// router solicitation, neighbour solicitation and advertisement.
+func neighbourDiscovery() []uint8 { return []uint8{133, 135, 136} }
+
+// listenerReports returns the ICMPv6 types of multicast listener reports
+// (RFC 2710, RFC 3810).
+func listenerReports() []uint8 { return []uint8{131, 132, 143} }
+
+// port matches the destination port.
+func port(p uint16) []expr.Any {
+	return compare(transportHeader(2, 2), expr.CmpOpEq, binaryutil.BigEndian.PutUint16(p)...)
+}
+
+// newConnection matches a TCP segment that opens a connection: SYN and neither
+// ACK, FIN nor RST.
+func newConnection() []expr.Any {
+	const fin, syn, rst, ack = 0x01, 0x02, 0x04, 0x10
+	parts := append(protocol(unix.IPPROTO_TCP), masked(transportHeader(13, 1), []byte{fin | syn | rst | ack})...)
+	return append(parts, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{syn}})
+}
+
+// fragment4 matches every fragment of an IPv4 packet.
+func fragment4() []expr.Any {
+	parts := append(version(ipv4()), masked(networkHeader(6, 2), []byte{0x3f, 0xff})...)
+	return append(parts, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{0, 0}})
+}
+
+// optionsOf4 matches an IPv4 header that is not 20 bytes long.
+func optionsOf4() []expr.Any {
+	return append(version(ipv4()), compare(networkHeader(0, 1), expr.CmpOpNeq, 0x45)...)
+}
+
+func source(p netip.Prefix) []expr.Any      { return address(p, 12, 8) }
+func destination(p netip.Prefix) []expr.Any { return address(p, 16, 24) }
+
+// address matches an address of the IP header, which begins at offset4 or
+// offset6.
+func address(p netip.Prefix, offset4, offset6 uint32) []expr.Any {
+	f, offset := ipv4(), offset4
+	if p.Addr().Is6() {
+		f, offset = ipv6(), offset6
+	}
+	bits := p.Addr().BitLen()
+	parts := append(version(f), masked(networkHeader(offset, uint32(bits/8)), net.CIDRMask(p.Bits(), bits))...)
+	return append(parts, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Masked().Addr().AsSlice()})
+}
+
+// sender matches the source address of an Ethernet frame.
+func sender(mac [6]byte) []expr.Any {
+	parts := compare(&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: 1}, expr.CmpOpEq,
+		binaryutil.NativeEndian.PutUint16(unix.ARPHRD_ETHER)...)
+	return append(parts, compare(
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseLLHeader, Offset: 6, Len: 6}, expr.CmpOpEq, mac[:]...)...)
+}
+
+// socket matches a property of the socket to which a packet belongs; a packet
+// that belongs to none does not match.
+func socket(key expr.SocketKey, value uint8) []expr.Any {
+	return compare(&expr.Socket{Key: key, Register: 1}, expr.CmpOpEq, value)
+}
+
+func count(device string, c class) []expr.Any {
+	return []expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: counterName(device, c)}}
+}
+
+// logTo sends the packet to the packet log, within the limit of its class.
+func logTo(group uint16, c class) []expr.Any {
+	return []expr.Any{
+		&expr.Limit{Type: expr.LimitTypePkts, Rate: logRate, Unit: expr.LimitTimeSecond, Burst: logBurst},
+		&expr.Log{
+			Key:   1<<unix.NFTA_LOG_GROUP | 1<<unix.NFTA_LOG_PREFIX | 1<<unix.NFTA_LOG_SNAPLEN | 1<<unix.NFTA_LOG_QTHRESHOLD,
+			Group: group, Snaplen: snapLength, QThreshold: logThreshold, Data: []byte(c.String()),
+		},
+	}
+}
+
+func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
+func drop() []expr.Any   { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
+
+func call(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
+}
+
+func goTo(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
+}

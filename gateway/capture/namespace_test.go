@@ -1,0 +1,262 @@
+//go:build linux
+
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// newNamespace makes a network namespace that lives as long as the test.
+func newNamespace(t *testing.T) *os.File {
+	t.Helper()
+	type result struct {
+		file *os.File
+		err  error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// The main thread must keep its namespace.
+			inner := make(chan result)
+			go func() {
+				runtime.LockOSThread()
+				f, err := unshareNetwork()
+				inner <- result{f, err}
+			}()
+			done <- <-inner
+			runtime.UnlockOSThread()
+			return
+		}
+		f, err := unshareNetwork()
+		done <- result{f, err}
+	}()
+	r := <-done
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	t.Cleanup(func() { r.file.Close() })
+	return r.file
+}
+
+func unshareNetwork() (*os.File, error) {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return nil, os.NewSyscallError("unshare", err)
+	}
+	return os.Open("/proc/thread-self/ns/net")
+}
+
+// inside runs f in ns and fails the test with its error.
+func inside(t *testing.T, ns *os.File, f func() error) {
+	t.Helper()
+	if err := inNamespace(ns, f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// namespacePath names ns by a path that OpenNamespace can open.
+func namespacePath(ns *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", ns.Fd()) }
+
+// captureNamespace makes and captures a namespace; its sockets are closed by
+// the test's end.
+func captureNamespace(t *testing.T) (*os.File, *Sockets) {
+	t.Helper()
+	ns := newNamespace(t)
+	s, err := OpenNamespace(namespacePath(ns), NamespaceOptions{Interface: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return ns, s
+}
+
+// serveDestination answers every connection with "DESTINATION SOURCE".
+func serveDestination(t *testing.T, s *Sockets) {
+	t.Helper()
+	for _, l := range append(append([]net.Listener{}, s.TCP...), s.DNSListeners...) {
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					c.SetDeadline(time.Now().Add(5 * time.Second))
+					io.WriteString(c, c.LocalAddr().String())
+				}()
+			}
+		}()
+	}
+}
+
+// ask connects to address and returns what the other side says.
+func ask(address string) (string, error) {
+	c, err := net.DialTimeout("tcp", address, 5*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	b, err := io.ReadAll(c)
+	return string(b), err
+}
+
+func TestNET01EveryPortArrivesWithItsDestination(t *testing.T) {
+	ns, s := captureNamespace(t)
+	serveDestination(t, s)
+	for _, address := range []string{
+		"192.0.2.10:443", "198.51.100.1:22", "203.0.113.10:1", "203.0.113.10:65535", "192.0.2.53:53",
+		"10.0.0.1:5432", "169.254.169.254:80", "127.0.0.53:53", "127.0.0.1:53",
+		"[2001:db8::10]:443", "[2001:db8::10]:22", "[fe80::5%lo]:8443", "[fd00::5]:8443", "[2001:db8::53]:53", "[::1]:53",
+	} {
+		t.Run(address, func(t *testing.T) {
+			inside(t, ns, func() error {
+				got, err := ask(address)
+				if err == nil && got != address {
+					err = fmt.Errorf("destination %q, want %q", got, address)
+				}
+				return err
+			})
+		})
+	}
+}
+
+func TestOwnLoopbackStaysTheSandboxes(t *testing.T) {
+	ns, s := captureNamespace(t)
+	serveDestination(t, s)
+	for _, address := range []string{"127.0.0.1:0", "127.1.2.3:0", "[::1]:0", "0.0.0.0:0"} {
+		t.Run(address, func(t *testing.T) {
+			inside(t, ns, func() error {
+				l, err := net.Listen("tcp", address)
+				if err != nil {
+					return err
+				}
+				defer l.Close()
+				go func() {
+					if c, err := l.Accept(); err == nil {
+						io.WriteString(c, "own")
+						c.Close()
+					}
+				}()
+				at := strings.Replace(l.Addr().String(), "[::]", "127.0.0.1", 1)
+				got, err := ask(at)
+				if err == nil && got != "own" {
+					err = fmt.Errorf("%s: answered by %q", at, got)
+				}
+				return err
+			})
+		})
+	}
+	inside(t, ns, func() error { // nobody listens: refused as on any host, not captured
+		if _, err := ask("127.0.0.1:9"); !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Errorf("127.0.0.1:9: %v", err)
+		}
+		return nil
+	})
+}
+
+func TestDNS03AnyResolverIsOurs(t *testing.T) {
+	ns, s := captureNamespace(t)
+	for _, c := range s.DNSPackets {
+		go func() {
+			b := make([]byte, 512)
+			for {
+				n, peer, dst, err := c.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				c.WriteTo(append([]byte(dst.String()+" "), b[:n]...), dst, peer)
+			}
+		}()
+	}
+	for _, resolver := range []string{
+		"8.8.8.8:53", "192.0.2.53:53", "127.0.0.53:53", "127.0.0.1:53", "192.0.0.8:53",
+		"[2001:4860:4860::8888]:53", "[::1]:53",
+	} {
+		t.Run(resolver, func(t *testing.T) {
+			inside(t, ns, func() error {
+				c, err := net.Dial("udp", resolver) // connected: takes answers from that address alone
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(5 * time.Second))
+				if _, err := c.Write([]byte("q")); err != nil {
+					return err
+				}
+				b := make([]byte, 512)
+				n, err := c.Read(b)
+				if want := resolver + " q"; err == nil && string(b[:n]) != want {
+					err = fmt.Errorf("answer %q, want %q", b[:n], want)
+				}
+				return err
+			})
+		})
+	}
+}
+
+// next returns the first packet of the log that want accepts.
+func next(t *testing.T, log *PacketLog, want func(Packet) bool) Packet {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for {
+		p, err := log.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want(p) {
+			return p
+		}
+		t.Logf("also %+v", p)
+	}
+}
+
+func TestUDP01RefusedAtOnce(t *testing.T) {
+	ns, s := captureNamespace(t)
+	for _, address := range []string{"203.0.113.10:443", "[2001:db8::10]:443", "192.0.2.1:123"} {
+		t.Run(address, func(t *testing.T) {
+			var took time.Duration
+			inside(t, ns, func() error {
+				c, err := net.Dial("udp", address)
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(5 * time.Second))
+				start := time.Now()
+				if _, err := c.Write([]byte("quic")); err != nil {
+					return err
+				}
+				_, err = c.Read(make([]byte, 16))
+				took = time.Since(start)
+				if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+					return fmt.Errorf("not refused: %v", err)
+				}
+				return nil
+			})
+			if took > 200*time.Millisecond {
+				t.Errorf("refused after %v", took)
+			}
+			p := next(t, s.Packets, func(p Packet) bool { return true })
+			if p.Verdict != VerdictDeny || p.Proto != unix.IPPROTO_UDP || p.Dst != netip.MustParseAddrPort(address) ||
+				p.Interface != "test" || p.Count != 1 || p.Length == 0 || p.Src.Port() == 0 {
+				t.Errorf("reported %+v", p)
+			}
+		})
+	}
+}

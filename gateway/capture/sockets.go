@@ -1,0 +1,211 @@
+//go:build linux
+
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sockets is what a capture hands to the gateway. The descriptors belong to
+// the network namespace they were made in and work from any other.
+type Sockets struct {
+	TCP          []net.Listener // LocalAddr of an accepted connection is its original destination
+	DNSPackets   []*DNSConn     // UDP port 53 of every address
+	DNSListeners []net.Listener // TCP port 53 of every address
+	Packets      *PacketLog     // everything else, refused
+	Interface    string         // names the capture in records
+}
+
+// Close closes every descriptor. The rules in the kernel stay: without the
+// sockets behind them they refuse everything.
+func (s *Sockets) Close() error {
+	var errs []error
+	for _, l := range s.TCP {
+		errs = append(errs, l.Close())
+	}
+	for _, c := range s.DNSPackets {
+		errs = append(errs, c.Close())
+	}
+	for _, l := range s.DNSListeners {
+		errs = append(errs, l.Close())
+	}
+	if s.Packets != nil {
+		errs = append(errs, s.Packets.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// The addresses at which the listeners of every capture are bound. Nobody
+// else's are: the first is the dummy address of RFC 7600 section 6, the second a
+// unique local one (RFC 4193). In a namespace with nothing but lo they are also
+// its own addresses, from which its connections come.
+func ownAddr4() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 0, 8}) }
+func ownAddr6() netip.Addr { return netip.MustParseAddr("fd73:616c:6c79::1") }
+
+const (
+	dnsPort = 53
+	// backlog is how many connections may wait for Accept; the kernel cuts it
+	// to net.core.somaxconn of the namespace.
+	backlog = 4096
+	// packetBuffer is the receive buffer of a DNS socket in bytes, as far as
+	// net.core.rmem_max allows.
+	packetBuffer = 1 << 20
+)
+
+// family is one of the two versions of IP.
+type family struct {
+	domain  int // AF_INET or AF_INET6
+	own     netip.Addr
+	nfproto byte
+}
+
+func ipv4() family {
+	return family{domain: unix.AF_INET, own: ownAddr4(), nfproto: unix.NFPROTO_IPV4}
+}
+
+func ipv6() family {
+	return family{domain: unix.AF_INET6, own: ownAddr6(), nfproto: unix.NFPROTO_IPV6}
+}
+
+// listenOptions says what openListeners makes.
+type listenOptions struct {
+	families  []family
+	device    string // only packets that arrive at this interface; "" all
+	Interface string // Sockets.Interface
+}
+
+// listeners is Sockets without its packet log, and the ports the rules divert to.
+type listeners struct {
+	sockets *Sockets
+	ports   map[int]uint16 // domain → port of the TCP listener
+}
+
+// openListeners makes the sockets in the network namespace of the calling
+// thread.
+func openListeners(o listenOptions) (_ *listeners, err error) {
+	s := &Sockets{Interface: o.Interface}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	ports := make(map[int]uint16)
+	for _, f := range o.families {
+		l, err := listenTCP(f, 0, o.device)
+		if err != nil {
+			return nil, err
+		}
+		s.TCP = append(s.TCP, l)
+		ports[f.domain] = l.Addr().(*net.TCPAddr).AddrPort().Port()
+		if l, err = listenTCP(f, dnsPort, o.device); err != nil {
+			return nil, err
+		}
+		s.DNSListeners = append(s.DNSListeners, l)
+		c, err := listenDNS(f, o.device)
+		if err != nil {
+			return nil, err
+		}
+		s.DNSPackets = append(s.DNSPackets, c)
+	}
+	return &listeners{sockets: s, ports: ports}, nil
+}
+
+func listenTCP(f family, port uint16, device string) (net.Listener, error) {
+	at := netip.AddrPortFrom(f.own, port)
+	file, err := bind(f, unix.SOCK_STREAM, at, device)
+	if err != nil {
+		return nil, fmt.Errorf("tcp %s: %w", at, err)
+	}
+	defer file.Close()
+	l, err := net.FileListener(file)
+	if err != nil {
+		return nil, fmt.Errorf("tcp %s: %w", at, err)
+	}
+	return l, nil
+}
+
+func listenDNS(f family, device string) (*DNSConn, error) {
+	at := netip.AddrPortFrom(f.own, dnsPort)
+	file, err := bind(f, unix.SOCK_DGRAM, at, device)
+	if err != nil {
+		return nil, fmt.Errorf("udp %s: %w", at, err)
+	}
+	defer file.Close()
+	c, err := newDNSConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("udp %s: %w", at, err)
+	}
+	return c, nil
+}
+
+// bind makes one transparent socket. A datagram socket never shares its port
+// (SO_REUSEADDR would let a process of the sandbox bind the same and take the
+// questions); a listener needs it to come back while old connections linger.
+func bind(f family, kind int, at netip.AddrPort, device string) (*os.File, error) {
+	fd, err := unix.Socket(f.domain, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	file := os.NewFile(uintptr(fd), "capture")
+	err = setOptions(fd, f, kind)
+	if err == nil && device != "" {
+		err = os.NewSyscallError("bind to "+device, unix.BindToDevice(fd, device))
+	}
+	if err == nil {
+		err = os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at)))
+	}
+	if err == nil && kind == unix.SOCK_STREAM {
+		err = os.NewSyscallError("listen", unix.Listen(fd, backlog))
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func setOptions(fd int, f family, kind int) error {
+	type option struct {
+		level, name int
+		text        string
+	}
+	options := []option{{unix.SOL_IP, unix.IP_TRANSPARENT, "IP_TRANSPARENT"}}
+	if f.domain == unix.AF_INET6 {
+		options = []option{
+			{unix.SOL_IPV6, unix.IPV6_V6ONLY, "IPV6_V6ONLY"},
+			{unix.SOL_IPV6, unix.IPV6_TRANSPARENT, "IPV6_TRANSPARENT"},
+		}
+	}
+	switch {
+	case kind == unix.SOCK_STREAM:
+		options = append(options, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, "SO_REUSEADDR"})
+	case f.domain == unix.AF_INET6:
+		options = append(options, option{unix.SOL_IPV6, unix.IPV6_RECVORIGDSTADDR, "IPV6_RECVORIGDSTADDR"})
+	default:
+		options = append(options, option{unix.SOL_IP, unix.IP_RECVORIGDSTADDR, "IP_RECVORIGDSTADDR"})
+	}
+	for _, o := range options {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, 1); err != nil {
+			return os.NewSyscallError(o.text, err)
+		}
+	}
+	if kind == unix.SOCK_DGRAM {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, packetBuffer); err != nil {
+			return os.NewSyscallError("SO_RCVBUF", err)
+		}
+	}
+	return nil
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
