@@ -1,0 +1,243 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// place is a position in the files of one log: a segment and the offset of a
+// line's first byte in it.
+type place struct {
+	n   uint64
+	off int64
+}
+
+func (p place) before(q place) bool { return p.n < q.n || (p.n == q.n && p.off < q.off) }
+
+// cursor reads the lines of one log forward, from segment to segment. It keeps
+// no byte of an unfinished line, so that one that is cut off again never shows.
+type cursor struct {
+	dir   string
+	at    place
+	until place // reading ends there; zero is the end of the files
+	line  int   // number of the line at at; 0 if not known
+
+	f     *os.File
+	buf   []byte // read at bufAt and not yet handed out
+	bufAt place
+	mem   []byte
+}
+
+const readBlock = 256 << 10
+
+func newCursor(dir string, at place) *cursor {
+	c := &cursor{dir: dir, at: at}
+	if at.off == 0 {
+		c.line = 1
+	}
+	return c
+}
+
+func (c *cursor) path() string { return filepath.Join(c.dir, segmentName(c.at.n)) }
+
+func (c *cursor) close() {
+	if c.f != nil {
+		c.f.Close()
+		c.f = nil
+	}
+	c.buf = nil
+}
+
+// next returns the next whole line without its newline; it is the caller's
+// until the next call. At the end of what is written it returns io.EOF, and may
+// be asked again. A *LineError has been passed over; other errors are of the
+// disk.
+func (c *cursor) next() ([]byte, error) {
+	for {
+		if c.until != (place{}) && !c.at.before(c.until) {
+			return nil, io.EOF
+		}
+		if line, ok := c.buffered(); ok {
+			return line, nil
+		}
+		err := c.fill()
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		moved, err := c.advance()
+		if err != nil {
+			return nil, err
+		}
+		if !moved {
+			return nil, io.EOF
+		}
+	}
+}
+
+// buffered takes the next line from the buffer.
+func (c *cursor) buffered() ([]byte, bool) {
+	if len(c.buf) == 0 {
+		return nil, false
+	}
+	nl := bytes.IndexByte(c.buf, '\n')
+	if nl < 0 {
+		return nil, false
+	}
+	line := c.buf[:nl]
+	c.buf = c.buf[nl+1:]
+	c.step(int64(nl) + 1)
+	return line, true
+}
+
+func (c *cursor) step(n int64) {
+	c.at.off += n
+	if c.line > 0 {
+		c.line++
+	}
+}
+
+// fill reads at the cursor until there is a whole line, or returns io.EOF.
+func (c *cursor) fill() error {
+	if c.f == nil {
+		if c.at.n == 0 {
+			return io.EOF
+		}
+		f, err := os.Open(c.path())
+		if errors.Is(err, os.ErrNotExist) {
+			return io.EOF
+		}
+		if err != nil {
+			return err
+		}
+		c.f = f
+	}
+	if c.mem == nil {
+		c.mem = make([]byte, readBlock)
+	}
+	for {
+		n, err := c.f.ReadAt(c.mem, c.at.off)
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("%s: %w", c.path(), err)
+		}
+		if bytes.IndexByte(c.mem[:n], '\n') >= 0 {
+			c.buf = c.mem[:n]
+			return nil
+		}
+		if n < len(c.mem) {
+			c.buf = nil
+			return io.EOF
+		}
+		if len(c.mem) > maxLine {
+			return c.skip()
+		}
+		c.mem = make([]byte, 4*len(c.mem))
+	}
+}
+
+// skip passes over a line that is too long to be one.
+func (c *cursor) skip() error {
+	bad := &LineError{File: c.path(), Line: c.line, Offset: c.at.off, Err: errors.New("line is too long to be a record")}
+	for off := c.at.off; ; {
+		n, err := c.f.ReadAt(c.mem, off)
+		if nl := bytes.IndexByte(c.mem[:n], '\n'); nl >= 0 {
+			c.step(off + int64(nl) + 1 - c.at.off)
+			return bad
+		}
+		if err != nil {
+			return io.EOF // it may still go on
+		}
+		off += int64(n)
+	}
+}
+
+// advance moves to the next segment if there is one and nothing more can come
+// in this one: the log writes nothing to a segment after its successor exists.
+// It also follows a segment that was deleted and written again.
+func (c *cursor) advance() (bool, error) {
+	list, err := segments(c.dir)
+	if err != nil {
+		return false, err
+	}
+	for _, n := range list {
+		if n > c.at.n {
+			if c.f != nil && c.fill() == nil {
+				return true, nil
+			}
+			c.close()
+			c.at, c.line = place{n: n}, 1
+			return true, nil
+		}
+	}
+	return false, c.reopen()
+}
+
+// reopen lets go of the open file if its name is another's now. What the
+// log wrote again has the same bytes; if it is shorter, another hand was at it.
+func (c *cursor) reopen() error {
+	if c.f == nil {
+		return nil
+	}
+	named, err := os.Stat(c.path())
+	if err != nil {
+		return nil // deleted: it is written again, or a successor comes
+	}
+	held, err := c.f.Stat()
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(named, held) {
+		c.close()
+	}
+	if named.Size() < c.at.off {
+		bad := &LineError{File: c.path(), Offset: named.Size(), Err: fmt.Errorf("segment was cut by %d bytes", c.at.off-named.Size())}
+		c.at.off, c.line = named.Size(), 0
+		return bad
+	}
+	return nil
+}
+
+// ends returns where the log in dir begins and where what is written of it
+// ends: after the last newline of its last segment.
+func ends(dir string) (first, end place, err error) {
+	list, err := segments(dir)
+	if err != nil || len(list) == 0 {
+		return place{}, place{}, err
+	}
+	first.n, end.n = list[0], list[len(list)-1]
+	f, err := os.Open(filepath.Join(dir, segmentName(end.n)))
+	if err != nil {
+		return place{}, place{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return place{}, place{}, err
+	}
+	end.off, err = lastNewline(f, info.Size())
+	return first, end, err
+}
+
+// lastNewline returns the offset after the last newline in the first size
+// bytes of r, 0 if there is none.
+func lastNewline(r io.ReaderAt, size int64) (int64, error) {
+	block := make([]byte, tailBlock)
+	for size > 0 {
+		n := min(size, tailBlock)
+		got, err := r.ReadAt(block[:n], size-n)
+		if err != nil && err != io.EOF {
+			return 0, err
+		}
+		if nl := bytes.LastIndexByte(block[:got], '\n'); nl >= 0 {
+			return size - n + int64(nl) + 1, nil
+		}
+		size -= n
+	}
+	return 0, nil
+}
