@@ -96,7 +96,7 @@ func isOrdinary(c byte) bool {
 }
 
 func appendEscaped(b []byte, c byte) []byte {
-	if c >= ' ' && c <= '~' {
+	if c > ' ' && c <= '~' {
 		return append(b, '\\', c)
 	}
 	return append(b, '\\', '0'+c/100, '0'+c/10%10, '0'+c%10)

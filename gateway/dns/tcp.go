@@ -110,6 +110,7 @@ func (t *streams) closeAll() {
 func (s *Server) serveStream(ctx context.Context, src source, conn net.Conn) {
 	r := bufio.NewReaderSize(conn, 2+512)
 	w := bufio.NewWriterSize(deadlineWriter{conn, s.o.IdleTimeout}, 1024)
+	defer w.Flush() // what was answered before a message that ends the connection
 	var in, out []byte
 	for {
 		// One deadline a message, whole: a byte now and then does not extend it.

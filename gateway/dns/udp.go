@@ -32,11 +32,11 @@ type crew struct {
 	conn   PacketConn
 	max    int
 
-	mu            sync.Mutex
-	total, idle   int // goroutines; those of them that read
-	failed        error
-	goroutines    sync.WaitGroup
-	messageBuffer sync.Pool
+	mu          sync.Mutex
+	total, idle int // goroutines; those of them that read
+	failed      error
+	goroutines  sync.WaitGroup
+	spare       sync.Pool // of *buffers
 }
 
 // buffers of one goroutine.
@@ -46,16 +46,16 @@ type buffers struct{ in, out []byte }
 // conn is closed, and closes conn. It returns nil when ctx ended it, after
 // every question taken has been answered or given up.
 func (s *Server) ServePackets(ctx context.Context, conn PacketConn) error {
-	c := &crew{server: s, conn: conn, max: s.o.Workers}
-	c.messageBuffer.New = func() any {
-		return &buffers{in: make([]byte, MaxQuestionBytes), out: make([]byte, 0, MaxUDPBytes)}
-	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	return (&crew{server: s, conn: conn, max: s.o.Workers}).run(ctx)
+}
+
+func (c *crew) run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	c.total, c.idle = 1, 1
 	c.goroutines.Go(func() { c.work(ctx) })
 	c.goroutines.Wait()
 	stop()
-	conn.Close()
+	c.conn.Close()
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -64,8 +64,11 @@ func (s *Server) ServePackets(ctx context.Context, conn PacketConn) error {
 
 // work is one goroutine of the crew.
 func (c *crew) work(ctx context.Context) {
-	b := c.messageBuffer.Get().(*buffers)
-	defer c.messageBuffer.Put(b)
+	b, ok := c.spare.Get().(*buffers)
+	if !ok {
+		b = &buffers{in: make([]byte, MaxQuestionBytes), out: make([]byte, 0, MaxUDPBytes)}
+	}
+	defer c.spare.Put(b)
 	for failures := 0; ; {
 		n, peer, dst, err := c.conn.ReadFrom(b.in)
 		if err != nil {
