@@ -107,7 +107,7 @@ func (d *decoder) unknownTop(name string, at hcl.Range, attr bool) {
 	if attr {
 		kind = "attribute"
 	}
-	x := Diagnostic{Summary: fmt.Sprintf("%s is not %s of a policy file", quote(name), article(kind))}
+	x := Diagnostic{Summary: fmt.Sprintf("a policy file has no %s %s at its top", kind, quote(name))}
 	switch homes := d.lang.homes(name); {
 	case attr && slices.Contains(d.lang.file.blocks, name):
 		x.Hint = name + " is a block: write " + name + " { … }"
@@ -115,6 +115,9 @@ func (d *decoder) unknownTop(name string, at hcl.Range, attr bool) {
 		x.Detail = "It belongs in " + strings.Join(homes, ", ") + "."
 	default:
 		x.Hint = didYouMean(name, d.lang.file.blocks)
+	}
+	if near := nearest(name, d.lang.names()); x.Hint == "" && x.Detail == "" && near != "" {
+		x.Hint = fmt.Sprintf("did you mean %q? it belongs in %s", near, strings.Join(d.lang.homes(near), ", "))
 	}
 	if x.Hint == "" && x.Detail == "" {
 		x.Detail = "A policy file holds blocks of these types: " + list(d.lang.file.blocks) + "."
@@ -149,19 +152,23 @@ func (d *decoder) body(b *hclsyntax.Block, s *shape, attr func(*hclsyntax.Attrib
 	}
 	for _, name := range s.required {
 		if _, ok := b.Body.Attributes[name]; !ok {
-			d.fail(Diagnostic{Summary: fmt.Sprintf("%s has no %s", s.noun, name), Hint: "add " + name + " = …"}, header(b))
+			d.fail(Diagnostic{Summary: fmt.Sprintf("%s needs %s", s.noun, name), Hint: "add " + name + " = …"}, header(b))
 		}
 	}
 }
 
 // unknownAttr reports an attribute that a block does not have.
 func (d *decoder) unknownAttr(a *hclsyntax.Attribute, s *shape) {
-	x := Diagnostic{Summary: fmt.Sprintf("%s is not an attribute of %s", quote(a.Name), s.noun), elide: s.elide}
+	x := Diagnostic{Summary: fmt.Sprintf("%s has no attribute %s", s.noun, quote(a.Name)), elide: s.elide}
+	if s.elide && slices.Contains([]string{"value", "key", "token", "secret", "password"}, a.Name) {
+		x.Detail = "A policy never holds the value of a secret, only where it comes from."
+	}
 	near := nearest(a.Name, s.attrs)
 	homes := d.lang.homes(a.Name)
 	switch {
 	case slices.Contains(s.blocks, a.Name):
 		x.Hint = a.Name + " is a block: write " + a.Name + " { … } without \"=\""
+	case x.Detail != "":
 	case len(homes) > 0:
 		x.Detail = "It belongs in " + strings.Join(homes, ", ") + "."
 	case near != "":
@@ -177,7 +184,7 @@ func (d *decoder) unknownAttr(a *hclsyntax.Attribute, s *shape) {
 
 // unknownBlock reports a block that does not belong where it stands.
 func (d *decoder) unknownBlock(b *hclsyntax.Block, s *shape) {
-	x := Diagnostic{Summary: fmt.Sprintf("%s is not a block of %s", quote(b.Type), s.noun)}
+	x := Diagnostic{Summary: fmt.Sprintf("%s has no block %s", s.noun, quote(b.Type))}
 	homes := d.lang.homes(b.Type)
 	switch {
 	case slices.Contains(s.attrs, b.Type):
@@ -219,16 +226,16 @@ func (d *decoder) label(b *hclsyntax.Block, example string) (string, hcl.Range, 
 	switch {
 	case len(b.Labels) == 0:
 		d.fail(Diagnostic{
-			Summary: b.Type + " block has no label",
+			Summary: article(b.Type) + " block needs a label",
 			Hint:    fmt.Sprintf("write %s %q { … }", b.Type, example),
 		}, header(b))
 	case len(b.Labels) > 1:
 		d.fail(Diagnostic{
-			Summary: b.Type + " block has more than one label",
+			Summary: article(b.Type) + " block has more than one label",
 			Hint:    "write one block for each",
 		}, hcl.RangeBetween(b.LabelRanges[1], b.LabelRanges[len(b.LabelRanges)-1]))
 	case b.Labels[0] == "":
-		d.fail(Diagnostic{Summary: "the label of a " + b.Type + " block must not be empty"}, b.LabelRanges[0])
+		d.fail(Diagnostic{Summary: "the label of " + article(b.Type) + " block must not be empty"}, b.LabelRanges[0])
 	default:
 		return b.Labels[0], b.LabelRanges[0], true
 	}
@@ -239,7 +246,7 @@ func (d *decoder) label(b *hclsyntax.Block, example string) (string, hcl.Range, 
 func (d *decoder) noLabel(b *hclsyntax.Block) {
 	if len(b.Labels) > 0 {
 		d.fail(Diagnostic{
-			Summary: b.Type + " block has no label",
+			Summary: article(b.Type) + " block takes no label",
 			Hint:    "write " + b.Type + " { … }",
 		}, hcl.RangeBetween(b.LabelRanges[0], b.LabelRanges[len(b.LabelRanges)-1]))
 	}
@@ -264,7 +271,6 @@ func (d *decoder) declare(b *hclsyntax.Block, name string) bool {
 	}
 	d.fail(Diagnostic{
 		Summary: what + " is declared twice",
-		Detail:  "It is first declared at " + pos(first).String() + ".",
 		Related: []Note{note(first, "first declared here")},
 	}, at)
 	return false
@@ -279,7 +285,6 @@ func (d *decoder) once() func(*hclsyntax.Block) bool {
 		if dup {
 			d.fail(Diagnostic{
 				Summary: b.Type + " is written twice in one block",
-				Detail:  "It is first written at " + pos(first).String() + ".",
 				Related: []Note{note(first, "first written here")},
 			}, header(b))
 			return false

@@ -11,28 +11,10 @@ import (
 	"sallyport/policy"
 )
 
-// Severity says whether a diagnostic forbids the use of the policy. The zero
-// value does.
-type Severity uint8
-
-// The severities.
-const (
-	Error Severity = iota
-	Warning
-)
-
-// String returns "error" or "warning".
-func (s Severity) String() string {
-	if s == Warning {
-		return "warning"
-	}
-	return "error"
-}
-
 // Diagnostic is one problem of a policy. Its texts quote at most a short piece
 // of the file and never a secret: a policy holds none.
 type Diagnostic struct {
-	Severity Severity
+	Severity policy.Severity
 	Summary  string     // what is wrong, on one line
 	Detail   string     // why, or what was found; may be empty
 	Hint     string     // what to do; may be empty
@@ -72,7 +54,7 @@ type text struct {
 
 // HasErrors says whether the policy must not be used.
 func (d *Diagnostics) HasErrors() bool {
-	return slices.ContainsFunc(d.list, func(x Diagnostic) bool { return x.Severity == Error })
+	return slices.ContainsFunc(d.list, func(x Diagnostic) bool { return x.Severity == policy.Error })
 }
 
 // Len returns the number of diagnostics.
@@ -91,7 +73,7 @@ func (d *Diagnostics) Err() error {
 	var first *Diagnostic
 	n := 0
 	for i := range d.list {
-		if d.list[i].Severity != Error {
+		if d.list[i].Severity != policy.Error {
 			continue
 		}
 		if n++; first == nil {
@@ -161,7 +143,7 @@ func (d *Diagnostics) addHCL(diags hcl.Diagnostics) {
 	for _, x := range diags {
 		y := Diagnostic{Summary: lowerFirst(x.Summary), Detail: clip(x.Detail, 400)}
 		if x.Severity == hcl.DiagWarning {
-			y.Severity = Warning
+			y.Severity = policy.Warning
 		}
 		if x.Subject != nil {
 			y.at(*x.Subject)

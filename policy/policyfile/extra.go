@@ -154,7 +154,7 @@ func (d *decoder) notify(b *hclsyntax.Block) {
 		d.unknownAttr(a, &shape{noun: d.lang.notify.noun})
 	}
 	if len(b.Body.Blocks) == 0 {
-		d.fail(Diagnostic{Summary: "notify block has no sink", Hint: `add one, such as webhook { url = "https://alerts.example.com/" }`}, header(b))
+		d.fail(Diagnostic{Summary: "a notify block needs a sink", Hint: `add one, such as webhook { url = "https://alerts.example.com/" }`}, header(b))
 	}
 	for _, inner := range b.Body.Blocks {
 		d.noLabel(inner)

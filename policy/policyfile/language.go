@@ -52,15 +52,30 @@ func newLanguage() language {
 	}
 }
 
+// shapes are the shapes whose names do not come from elsewhere.
+func (l *language) shapes() []*shape {
+	return []*shape{&l.org, &l.group, &l.sandbox, &l.match, &l.limits, &l.allow, &l.deny, &l.tcp, &l.passthrough,
+		&l.git, &l.secret, &l.bodyPlace, &l.test, &l.request, &l.expect, &l.alert, &l.mute}
+}
+
 // homes returns the blocks that have an attribute or block called name, as
 // nouns, for a message about one that stands in the wrong place.
 func (l *language) homes(name string) []string {
 	var out []string
-	for _, s := range []*shape{&l.org, &l.group, &l.sandbox, &l.match, &l.limits, &l.allow, &l.deny, &l.tcp, &l.passthrough,
-		&l.git, &l.secret, &l.bodyPlace, &l.test, &l.request, &l.expect, &l.alert, &l.mute} {
+	for _, s := range l.shapes() {
 		if slices.Contains(s.attrs, name) || slices.Contains(s.blocks, name) {
 			out = append(out, s.noun)
 		}
 	}
 	return out
+}
+
+// names returns every name of the language that does not stand at the top.
+func (l *language) names() []string {
+	var out []string
+	for _, s := range l.shapes() {
+		out = append(append(out, s.attrs...), s.blocks...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }

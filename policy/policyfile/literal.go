@@ -108,8 +108,8 @@ func (d *decoder) elements(name string, e hclsyntax.Expression) (list []element,
 	tuple, is := e.(*hclsyntax.TupleConsExpr)
 	if !is {
 		hint := ""
-		if _, str := literalString(e); str {
-			hint = "put it in brackets: [ … ]"
+		if s, str := literalString(e); str {
+			hint = "put it in brackets: [" + quote(s) + "]"
 		}
 		d.mismatch(e, name, want, hint)
 		return nil, false

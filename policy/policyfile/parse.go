@@ -70,7 +70,7 @@ func (d *decoder) oneFile(s source) int {
 	case tooDeep(data, s.name):
 		return whole("brackets or operators are nested too deeply", "a policy needs no more than a few levels; is this the right file?")
 	}
-	return d.passes(data, s.name)
+	return d.text(data, s.name)
 }
 
 // invalid returns the line and column, in runes, of the first byte of data

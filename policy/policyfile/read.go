@@ -32,7 +32,7 @@ type reader struct {
 	diags   *Diagnostics
 	sources []source
 	seen    []fs.FileInfo
-	left    int64 // bytes that may still be read
+	left    int64 // bytes that may still be read; 0 after a file that is too large
 }
 
 // read reads the files that paths lead to.
@@ -108,7 +108,7 @@ func (r *reader) file(path, base string) {
 		r.fail(path, "not a regular file but "+kind(info.Mode()), "a policy is a file or a directory of files")
 		return
 	case info.Size() > r.left:
-		r.fail(path, fmt.Sprintf("policy is larger than %d MiB", MaxBytes>>20), "is this the right file?")
+		r.tooLarge(path)
 		return
 	}
 	for _, s := range r.seen {
@@ -123,11 +123,17 @@ func (r *reader) file(path, base string) {
 		r.fail(path, "file cannot be read: "+cause(err), "")
 		return
 	case int64(len(data)) > r.left:
-		r.fail(path, fmt.Sprintf("policy is larger than %d MiB", MaxBytes>>20), "is this the right file?")
+		r.tooLarge(path)
 		return
 	}
 	r.left -= int64(len(data))
 	r.sources = append(r.sources, source{path, base, data})
+}
+
+// tooLarge reports a policy that is too large. None of it is decoded.
+func (r *reader) tooLarge(path string) {
+	r.sources, r.left = nil, 0
+	r.fail(path, fmt.Sprintf("policy is larger than %d MiB", MaxBytes>>20), "is this the right file?")
 }
 
 // cause returns an error of the file system without the path, which the

@@ -42,7 +42,7 @@ func (d *Diagnostics) WriteText(w io.Writer, color bool) error {
 // writeOne writes one diagnostic.
 func (d *Diagnostics) writeOne(b *strings.Builder, x *Diagnostic, p palette) {
 	hue, word := p.red, "Error"
-	if x.Severity == Warning {
+	if x.Severity == policy.Warning {
 		hue, word = p.yellow, "Warning"
 	}
 	fmt.Fprintf(b, "%s%s%s:%s %s%s%s\n", p.bold, hue, word, p.off, p.bold, visible(x.Summary), p.off)
@@ -194,6 +194,14 @@ func visible(s string) string {
 	return b.String()
 }
 
+// severity returns "error" or "warning".
+func severity(s policy.Severity) string {
+	if s == policy.Warning {
+		return "warning"
+	}
+	return "error"
+}
+
 // jsonDiagnostic is one line of WriteJSON.
 type jsonDiagnostic struct {
 	Severity  string     `json:"severity"`
@@ -227,7 +235,7 @@ func (d *Diagnostics) WriteJSON(w io.Writer) error {
 	for i := range d.list {
 		x := &d.list[i]
 		j := jsonDiagnostic{
-			Severity: x.Severity.String(), Summary: x.Summary, Detail: x.Detail, Hint: x.Hint, Context: x.Context,
+			Severity: severity(x.Severity), Summary: x.Summary, Detail: x.Detail, Hint: x.Hint, Context: x.Context,
 			File: x.Pos.File, Line: x.Pos.Line, Column: x.Pos.Column, EndLine: x.End.Line, EndColumn: x.End.Column,
 			Snippet: d.snippet(x.Pos, x.End, x.span, x.elide).text,
 		}

@@ -124,7 +124,7 @@ func (d *decoder) gitTarget(r *policy.Rule, label string, at hcl.Range) bool {
 		case strings.Contains(p, "*") && p != "*":
 			bad = `has a "*" that is not a whole part`
 		case strings.HasSuffix(p, ".git"):
-			bad = `is written without ".git"`
+			bad = `must not end in ".git"`
 		case strings.IndexFunc(p, notRepo) >= 0:
 			bad = "has a character that no repository has"
 		}

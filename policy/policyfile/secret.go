@@ -43,7 +43,7 @@ func (d *decoder) secret(b *hclsyntax.Block) {
 	d.merge(&s, b, common)
 	if s.Source.Pos == (policy.Pos{}) {
 		d.fail(Diagnostic{
-			Summary: "a secret block has no source",
+			Summary: "a secret block needs a source",
 			Hint:    `say where the value comes from: source "env" { name = "` + clip(name, 64) + `" }`,
 		}, header(b))
 	}

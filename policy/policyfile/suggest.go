@@ -76,18 +76,15 @@ func list(names []string) string {
 	return strings.Join(slices.Sorted(slices.Values(names)), ", ")
 }
 
-// quote returns s quoted and escaped, its first line only and at most 60
-// runes of it, so that no message repeats more of a file than its snippet.
+// quote returns s quoted and escaped, at most 60 runes of it, and nothing of
+// a text of several lines: no message repeats more of a file than its snippet
+// shows.
 func quote(s string) string {
-	cut := false
-	if i := strings.IndexAny(s, "\r\n"); i >= 0 {
-		s, cut = s[:i], true
-	}
-	if utf8.RuneCountInString(s) > 60 {
-		s, cut = string([]rune(s)[:60]), true
-	}
-	if cut {
-		s += "…"
+	switch {
+	case strings.ContainsAny(s, "\r\n"):
+		s = "…"
+	case utf8.RuneCountInString(s) > 60:
+		s = string([]rune(s)[:60]) + "…"
 	}
 	return fmt.Sprintf("%q", s)
 }

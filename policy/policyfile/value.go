@@ -147,8 +147,8 @@ func (d *decoder) ports(name string, e hclsyntax.Expression) []uint16 {
 	tuple, is := e.(*hclsyntax.TupleConsExpr)
 	if !is {
 		hint := ""
-		if _, num := literalNumber(e); num {
-			hint = "put it in brackets: [ … ]"
+		if n, num := literalNumber(e); num {
+			hint = "put it in brackets: [" + clip(n.Text('g', 10), 20) + "]"
 		}
 		d.mismatch(e, name, "a list of port numbers", hint)
 		return nil

@@ -1,0 +1,3 @@
+sandbox "ci" {
+  # café
+}
