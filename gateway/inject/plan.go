@@ -41,18 +41,20 @@ func (p *Plan) Empty() bool { return len(p.edits) == 0 && p.trailer == nil }
 // go out. It changes nothing and needs no value. For a request without a
 // placeholder to a host without a secret it does not allocate.
 func (t *Table) Plan(in Input) (*Plan, *Refusal) {
-	s := scan{t: t, in: &in, own: t.owners.of(in.Sandbox)}
+	s := scan{t: t, in: in, own: t.owners.of(in.Sandbox)}
 	s.injects = s.bound()
 	s.target(in.Request)
 	for name, lines := range in.Request.Header {
 		s.header(name, lines)
 	}
 	s.trailers(in.Request)
-	if s.injects {
+	if s.injects && s.reason == "" {
 		s.foreign(in.Request.Header)
 		s.setAll(in.Request.Header)
 	}
-	s.single()
+	if s.reason == "" {
+		s.single()
+	}
 	if s.reason != "" {
 		return nil, &Refusal{Reason: s.reason, Message: s.message, Uses: s.uses.sorted()}
 	}

@@ -11,7 +11,7 @@ import (
 // scan is one Plan being made.
 type scan struct {
 	t       *Table
-	in      *Input
+	in      Input
 	own     map[string]*credential // shaped placeholders of the sandbox
 	injects bool                   // a secret of the rule is approved for the host
 
@@ -36,6 +36,7 @@ const (
 	inHeader
 	inBasic
 	inTrailer
+	inOther // named by who looks
 )
 
 // place is where a text stands in a request.
@@ -51,7 +52,7 @@ func (p place) String() string {
 	case inHeader, inTrailer, inBasic:
 		return [...]string{"header ", "basic ", "trailer "}[p.kind-inHeader] + p.header
 	}
-	return [...]string{"method", "host", "userinfo", "path", "query", "header name"}[p.kind]
+	return [...]string{"method", "host", "userinfo", "path", "query", "header name", inOther: ""}[p.kind]
 }
 
 // bound says whether the rule lists a secret that may go to the host.
@@ -155,8 +156,7 @@ func (s *scan) text(p place, text string) found {
 // so that a name in it is known in any.
 func (s *scan) folded(p place, text string) {
 	p.fixed = true
-	if strings.IndexByte(text, '$') >= 0 {
-		s.text(p, strings.ToUpper(text))
+	if strings.IndexByte(text, '$') >= 0 && s.text(p, strings.ToUpper(text)).any() {
 		return
 	}
 	if s.t.find.shapes != nil {

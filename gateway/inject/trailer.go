@@ -17,7 +17,7 @@ func (s *scan) trailers(r *http.Request) {
 			s.trailerText(name, text)
 		}
 	}
-	s.trailer = &trailerCheck{t: s.t, in: *s.in}
+	s.trailer = &trailerCheck{t: s.t, in: s.in}
 }
 
 func (s *scan) trailerText(name, text string) {
@@ -36,7 +36,7 @@ type trailerCheck struct {
 // refusal says why the trailers of the request, and those of out, must not
 // go out; nil if they may.
 func (c *trailerCheck) refusal(out http.Header) error {
-	s := scan{t: c.t, in: &c.in, own: c.t.owners.of(c.in.Sandbox)}
+	s := scan{t: c.t, in: c.in, own: c.t.owners.of(c.in.Sandbox)}
 	s.injects = s.bound()
 	for _, trailer := range []http.Header{c.in.Request.Trailer, out} {
 		for name, lines := range trailer {
