@@ -1,0 +1,303 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// ruleBuilder turns one Rule as written into a rule. It reports every fault
+// that it finds, not the first.
+type ruleBuilder struct {
+	c    *compiler
+	out  rule
+	src  *Rule // a copy; normalised in place
+	bad  bool
+	deny bool
+}
+
+// build returns nil when the rule has an error.
+func (c *compiler) build(src *Rule, by owner) *rule {
+	src.Owner = by.title
+	b := ruleBuilder{c: c, src: src, deny: src.Action == ActionDeny}
+	if src.Action > ActionGit {
+		b.fault("rule of %s: unknown action", by.title)
+		return nil
+	}
+	b.out = rule{src: src, owner: by}
+	title := ruleTitle(src)
+	b.host(title)
+	b.endpoints(title)
+	b.methods(title)
+	b.paths(title)
+	b.addresses(title)
+	b.secrets(title)
+	b.rest(title)
+	if b.bad {
+		return nil
+	}
+	return &b.out
+}
+
+func (b *ruleBuilder) fault(format string, args ...any) {
+	b.report(Problem{Summary: fmt.Sprintf(format, args...)})
+}
+
+func (b *ruleBuilder) report(p Problem) {
+	p.Pos = b.src.Pos
+	b.bad = true
+	b.c.problems = append(b.c.problems, p)
+}
+
+func (b *ruleBuilder) host(title string) {
+	text := b.src.Host
+	switch b.src.Action {
+	case ActionGit:
+		if host, repo, ok := strings.Cut(text, "/"); ok && b.src.Repo == "" {
+			text, b.src.Repo = host, repo
+		}
+	case ActionTCP:
+		if host, portText, ok := splitHostPort(text); ok {
+			port, err := parsePort(portText)
+			if err != nil {
+				b.fault("%s: %v", title, err)
+			}
+			text = host
+			b.src.Ports = append(slices.Clone(b.src.Ports), port)
+		}
+	}
+	o := b.c.hostOptions
+	if b.deny {
+		o = HostOptions{AnyHost: true, PublicSuffix: true} // a wide denial harms nobody
+	}
+	p, err := ParseHostPattern(text, o)
+	if err != nil {
+		b.report(Problem{Summary: fmt.Sprintf("%s: %v", title, err), Hint: hostHint(text)})
+		return
+	}
+	b.out.host, b.src.Host = p, p.String()
+}
+
+// hostHint proposes what to write for a host that holds more than a host.
+func hostHint(text string) string {
+	if _, rest, ok := strings.Cut(text, "://"); ok {
+		host, _, _ := strings.Cut(rest, "/")
+		return fmt.Sprintf("write the host alone: %q", host)
+	}
+	if host, port, ok := splitHostPort(text); ok {
+		return fmt.Sprintf("write the host alone and ports = [%s]: %q", port, host)
+	}
+	if host, path, ok := strings.Cut(text, "/"); ok {
+		return fmt.Sprintf("write the host alone and paths = [%q]: %q", "/"+path, host)
+	}
+	return ""
+}
+
+func (b *ruleBuilder) endpoints(title string) {
+	schemes := b.schemes(title)
+	for _, port := range b.src.Ports {
+		if port == 0 {
+			b.fault("%s: port 0 is no port", title)
+		}
+		b.out.ends.add(port, schemes)
+	}
+	if len(b.src.Ports) > 0 {
+		return
+	}
+	switch {
+	case b.deny:
+		b.out.ends.everyone = schemes
+	case b.src.Action == ActionTCP:
+		b.report(Problem{Summary: title + ": names no port", Hint: fmt.Sprintf("write %q", b.src.Host+":5432")})
+	default:
+		if schemes.has(HTTPS) {
+			b.out.ends.add(443, 1<<HTTPS)
+		}
+		if schemes.has(HTTP) {
+			b.out.ends.add(80, 1<<HTTP)
+		}
+	}
+}
+
+func (b *ruleBuilder) schemes(title string) schemeSet {
+	for _, s := range b.src.Schemes {
+		if s != HTTPS && s != HTTP && !(b.deny && s == TCP) {
+			b.fault(`%s: a scheme is "https" or "http"`, title)
+		}
+	}
+	given := len(b.src.Schemes) > 0
+	switch b.src.Action {
+	case ActionTCP:
+		if given {
+			b.fault("%s: raw TCP has no schemes", title)
+		}
+		return allSchemes
+	case ActionPassthrough, ActionGit:
+		if given && schemesOf(b.src.Schemes) != 1<<HTTPS {
+			b.fault("%s: the scheme is always https", title)
+		}
+		return 1 << HTTPS
+	case ActionDeny:
+		if !given {
+			return allSchemes
+		}
+	case ActionAllow:
+		if !given {
+			return 1 << HTTPS
+		}
+	}
+	return schemesOf(b.src.Schemes)
+}
+
+func (b *ruleBuilder) methods(title string) {
+	b.out.methods = methodSet{any: true}
+	access, list := b.src.Access, b.src.Methods
+	if access != "" && access != "read" && access != "write" {
+		b.report(Problem{Summary: fmt.Sprintf("%s: access %q is neither read nor write", title, access), Hint: didYouMean(access, []string{"read", "write"})})
+	}
+	opaque := b.src.Action == ActionTCP || b.src.Action == ActionPassthrough
+	switch {
+	case opaque && (access != "" || len(list) > 0):
+		b.fault("%s: what is relayed unopened has no methods", title)
+	case b.src.Action == ActionGit && len(list) > 0:
+		b.report(Problem{Summary: title + ": a git rule has no methods", Hint: `access = "read" or "write"`})
+	case access != "" && len(list) > 0:
+		b.fault("%s: access and methods say the same thing twice; one of them", title)
+	case b.src.Action == ActionGit:
+		return
+	case access == "read":
+		b.out.methods = readMethods()
+	}
+	for _, m := range list {
+		switch {
+		case !isToken(m):
+			b.fault("%s: method %q is not a token", title, m)
+		case !b.deny && !forwardable(m):
+			b.fault("%s: method %s is never forwarded", title, m)
+		case m != strings.ToUpper(m) && standardMethod(strings.ToUpper(m)):
+			b.report(Problem{Summary: fmt.Sprintf("%s: method %q is not %q; methods are case-sensitive", title, m, strings.ToUpper(m)), Hint: fmt.Sprintf("write %q", strings.ToUpper(m))})
+		}
+		b.out.methods.any = false
+		b.out.methods.list = append(b.out.methods.list, m)
+	}
+}
+
+func (b *ruleBuilder) paths(title string) {
+	if b.src.Action == ActionGit {
+		repo, err := parseGitRepo(b.src.Repo)
+		if err != nil {
+			b.fault("%s: %v", title, err)
+			return
+		}
+		repo.write = b.src.Access == "write"
+		b.out.git, b.src.Repo = repo, repo.String()
+	}
+	if len(b.src.Paths) > 0 && b.src.Action != ActionAllow && !b.deny {
+		b.fault("%s: has paths, which only allow and deny rules have", title)
+		return
+	}
+	for _, s := range b.src.Paths {
+		// A denial takes every reading of a request's path, so its own
+		// patterns may hold an encoded slash.
+		g, err := parsePathGlob(s, b.src.EncodedSlash || b.deny)
+		if err != nil {
+			b.fault("%s: path %q %v", title, s, err)
+			continue
+		}
+		b.out.paths = append(b.out.paths, g)
+	}
+}
+
+func (b *ruleBuilder) addresses(title string) {
+	masked := make([]netip.Prefix, 0, len(b.src.Addresses))
+	for _, p := range b.src.Addresses {
+		if !p.IsValid() || p.Addr().Is4In6() {
+			b.fault("%s: address range %s is not a usable one", title, p)
+			continue
+		}
+		masked = append(masked, p.Masked())
+	}
+	if len(masked) > 0 {
+		b.src.Addresses = masked
+	}
+	if b.deny && len(b.src.Addresses) > 0 {
+		b.fault("%s: a denial has no addresses", title)
+	}
+	if b.deny || b.out.host.kind != hostExact || !IsIP(b.out.host.name) {
+		return
+	}
+	addr := netip.MustParseAddr(b.out.host.name)
+	if !slices.ContainsFunc(masked, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+		b.report(Problem{
+			Summary: title + ": an IP literal needs addresses that hold it",
+			Hint:    fmt.Sprintf("addresses = [%q]", netip.PrefixFrom(addr, addr.BitLen())),
+		})
+	}
+}
+
+func (b *ruleBuilder) secrets(title string) {
+	refs := b.src.Inject
+	if len(refs) == 0 {
+		return
+	}
+	switch {
+	case b.src.Action != ActionAllow && b.src.Action != ActionGit:
+		b.fault("%s: injects secrets, which only allow and git rules can", title)
+		return
+	case b.src.Action == ActionAllow && !schemesOf(b.src.Schemes).has(HTTPS) && len(b.src.Schemes) > 0:
+		b.report(Problem{
+			Summary: title + ": injects secrets over plain HTTP alone",
+			Detail:  "A secret is never sent over plain HTTP, so this rule could never inject it.",
+			Hint:    `schemes = ["https"], or no inject`,
+		})
+	}
+	for _, ref := range refs {
+		b.inject(title, ref)
+	}
+	slices.Sort(b.out.inject)
+	b.out.inject = slices.Compact(b.out.inject)
+}
+
+func (b *ruleBuilder) inject(title string, ref Ref) {
+	s, ok := b.c.secrets[ref.Name]
+	if !ok {
+		b.report(Problem{
+			Summary: fmt.Sprintf("%s: secret %q is not declared", title, ref.Name),
+			Hint:    didYouMean(ref.Name, b.c.secretNames()),
+		})
+		return
+	}
+	s.used = true
+	if b.out.host.kind != hostNone && !s.bad && !s.covers(b.out.host) {
+		b.report(Problem{
+			Related: []Pos{s.src.Pos},
+			Summary: fmt.Sprintf("%s: the hosts of secret %q do not cover %q", title, ref.Name, b.out.host),
+			Detail:  "A secret is sent only to hosts that its own block lists.",
+			Hint:    fmt.Sprintf("add %q to the hosts of secret %q, or drop it from inject", b.out.host, ref.Name),
+		})
+	}
+	b.out.inject = append(b.out.inject, ref.Name)
+}
+
+func (b *ruleBuilder) rest(title string) {
+	if b.deny && !b.src.Expires.IsZero() {
+		b.report(Problem{
+			Summary: title + ": a denial does not expire",
+			Detail:  "What lapses by itself must leave less allowed, never more.",
+			Hint:    "remove expires, or let the allow rules expire",
+		})
+	}
+	if b.src.Foreign > ForeignPass {
+		b.fault("%s: unknown treatment of foreign credentials", title)
+	}
+	if !b.src.Limits.valid() {
+		b.fault("%s: a limit is negative", title)
+	}
+}
+
+// valid reports whether no limit is negative.
+func (l Limits) valid() bool {
+	return min(l.RequestsPerMinute, l.BytesSentPerDay, l.BytesReceivedPerDay,
+		l.Connections, l.MaxRequest, l.MaxResponse) >= 0
+}

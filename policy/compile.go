@@ -1,0 +1,226 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// compiler gathers what a document declares and every problem in it.
+type compiler struct {
+	doc         *Document
+	problems    []Problem
+	hostOptions HostOptions
+	secrets     map[string]*secret
+	groups      map[string]*group
+	sandboxes   map[string]*sandbox
+	sets        []*ruleSet
+	all         []*rule
+	org         orgSets
+}
+
+// group is a Group's rules, compiled once for all who use them.
+type group struct {
+	src           *Group
+	allow, denial *ruleSet
+}
+
+// orgSets are the rule sets of the org block and of the groups it uses.
+type orgSets struct {
+	allows, denials []setID
+	groups          map[string]bool
+}
+
+// Compile checks a document and turns it into a set. It reports every problem
+// that it finds, in the order of files and lines; the set is nil when one of
+// them is an error. It does not change d; the set goes on to refer to d's
+// lists, so these must not be changed either.
+func Compile(d Document, generation uint64) (*Set, []Problem) {
+	c := &compiler{
+		doc:       &d,
+		secrets:   map[string]*secret{},
+		groups:    map[string]*group{},
+		sandboxes: map[string]*sandbox{},
+		org:       orgSets{groups: map[string]bool{}},
+	}
+	if d.Org != nil {
+		c.hostOptions = HostOptions{AnyHost: d.Org.AnyHost, PublicSuffix: d.Org.PublicSuffix}
+	}
+	c.readSecrets()
+	c.readGroups()
+	c.readOrg()
+	c.readSandboxes()
+	c.rank()
+	x := newIndex(c.sets)
+	c.checkCeiling(x)
+	c.checkConflicts(x)
+	claims := c.readClaims()
+	c.warnUnusedSecrets()
+	sortProblems(c.problems)
+	if HasErrors(c.problems) {
+		return nil, c.problems
+	}
+	return c.set(x, claims, generation), c.problems
+}
+
+func (c *compiler) set(x *index, claims []claim, generation uint64) *Set {
+	s := &Set{
+		generation: generation,
+		sha256:     c.doc.SHA256,
+		compiled:   true,
+		index:      x,
+		sandboxes:  c.sandboxes,
+		secrets:    c.secrets,
+		claims:     claims,
+		ceiling:    c.ceiling(),
+		metadata:   c.doc.Org != nil && c.doc.Org.Metadata,
+	}
+	for name := range c.sandboxes {
+		s.names = append(s.names, name)
+	}
+	slices.Sort(s.names)
+	for _, name := range c.secretNames() {
+		s.secretList = append(s.secretList, c.secrets[name].src)
+	}
+	return s
+}
+
+func (c *compiler) report(p Problem) { c.problems = append(c.problems, p) }
+
+func (c *compiler) errorf(pos Pos, format string, args ...any) {
+	c.report(Problem{Pos: pos, Summary: fmt.Errorf(format, args...).Error()})
+}
+
+func (c *compiler) duplicate(title string, pos, first Pos) {
+	c.report(Problem{Pos: pos, Related: []Pos{first}, Summary: title + ": declared twice", Detail: "The first declaration is at " + first.String() + "."})
+}
+
+// buildRules compiles the rules of one owner. It returns them in normal form
+// and divided into allows and denials.
+func (c *compiler) buildRules(rules []Rule, by owner) (out []Rule, allow, denial *ruleSet) {
+	out = slices.Clone(rules)
+	allow, denial = c.newSet(), c.newSet()
+	for i := range out {
+		r := c.build(&out[i], by)
+		if r == nil {
+			continue
+		}
+		c.all = append(c.all, r)
+		set := allow
+		if r.src.Action == ActionDeny {
+			set = denial
+		}
+		set.rules = append(set.rules, r)
+	}
+	return out, allow, denial
+}
+
+func (c *compiler) newSet() *ruleSet {
+	set := &ruleSet{id: setID(len(c.sets))}
+	c.sets = append(c.sets, set)
+	return set
+}
+
+func (c *compiler) readGroups() {
+	for i := range c.doc.Groups {
+		src := c.doc.Groups[i]
+		title := fmt.Sprintf("group %q", src.Name)
+		if first, ok := c.groups[src.Name]; ok {
+			c.duplicate(title, src.Pos, first.src.Pos)
+			continue
+		}
+		c.checkName(title, src.Name, src.Pos)
+		g := &group{src: &src}
+		src.Rules, g.allow, g.denial = c.buildRules(src.Rules, owner{title: title, group: src.Name})
+		c.groups[src.Name] = g
+	}
+}
+
+func (c *compiler) readOrg() {
+	org := c.doc.Org
+	if org == nil {
+		return
+	}
+	_, allow, denial := c.buildRules(org.Rules, owner{title: "org"})
+	c.org.allows = []setID{allow.id}
+	c.org.denials = []setID{denial.id}
+	for _, g := range c.use("org", org.Use) {
+		c.org.groups[g.src.Name] = true
+		c.org.allows = append(c.org.allows, g.allow.id)
+		c.org.denials = append(c.org.denials, g.denial.id)
+	}
+}
+
+// use resolves references to groups.
+func (c *compiler) use(title string, refs []Ref) []*group {
+	var out []*group
+	for _, ref := range refs {
+		g, ok := c.groups[ref.Name]
+		if !ok {
+			names := make([]string, 0, len(c.groups))
+			for name := range c.groups {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			c.report(Problem{Pos: ref.Pos, Summary: fmt.Sprintf("%s: group %q is not declared", title, ref.Name), Hint: didYouMean(ref.Name, names)})
+			continue
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+func (c *compiler) readSandboxes() {
+	for i := range c.doc.Sandboxes {
+		src := c.doc.Sandboxes[i]
+		title := fmt.Sprintf("sandbox %q", src.Name)
+		if first, ok := c.sandboxes[src.Name]; ok {
+			c.duplicate(title, src.Pos, first.src.Pos)
+			continue
+		}
+		c.checkName(title, src.Name, src.Pos)
+		if src.Mode > Report {
+			c.errorf(src.Pos, "%s: unknown mode", title)
+		}
+		if src.Credentials > TripwireBlock {
+			c.errorf(src.Pos, "%s: unknown treatment of credentials", title)
+		}
+		if !src.Limits.valid() {
+			c.errorf(src.Pos, "%s: a limit is negative", title)
+		}
+		var allow, denial *ruleSet
+		src.Rules, allow, denial = c.buildRules(src.Rules, owner{title: title})
+		ids := append([]setID{allow.id, denial.id}, c.org.denials...)
+		for _, g := range c.use(title, src.Use) {
+			ids = append(ids, g.allow.id, g.denial.id)
+		}
+		c.sandboxes[src.Name] = &sandbox{src: &src, members: newMembers(ids)}
+	}
+}
+
+// checkName refuses names that would not survive a log, a file name or a
+// command line.
+func (c *compiler) checkName(title, name string, pos Pos) {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	if name == "" || len(name) > 64 || strings.Trim(name[:1], letters) != "" || strings.Trim(name, letters+"._-") != "" {
+		c.errorf(pos, "%s: a name is 1 to 64 letters, digits, dots, hyphens and underscores, and begins with a letter or digit", title)
+	}
+}
+
+// rank numbers all rules in the order of files and lines.
+func (c *compiler) rank() {
+	order := slices.Clone(c.all)
+	slices.SortStableFunc(order, func(a, b *rule) int { return comparePos(a.src.Pos, b.src.Pos) })
+	for i, r := range order {
+		r.rank = int32(i)
+	}
+}
+
+// ceiling returns what the org allows and denies as if it were a sandbox.
+func (c *compiler) ceiling() *members {
+	if c.doc.Org == nil {
+		return nil
+	}
+	m := newMembers(slices.Concat(c.org.allows, c.org.denials))
+	return &m
+}

@@ -1,0 +1,45 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+)
+
+// methodSet is a set of HTTP methods. The zero value is empty.
+type methodSet struct {
+	any  bool // every method but CONNECT and TRACE, which are never forwarded
+	list []string
+}
+
+// readMethods are those of access = "read".
+func readMethods() methodSet {
+	return methodSet{list: []string{"GET", "HEAD", "OPTIONS"}}
+}
+
+func (m methodSet) has(method string) bool {
+	return m.any || slices.Contains(m.list, method)
+}
+
+// forwardable reports whether a method may ever be forwarded. Methods are
+// case-sensitive tokens, RFC 9110 section 9.1.
+func forwardable(method string) bool {
+	return isToken(method) && method != "CONNECT" && method != "TRACE"
+}
+
+// isToken reports whether s is a token of RFC 9110 section 5.6.2.
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		alnum := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !alnum && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// standardMethod reports whether s is a method that has a meaning of its own
+// in upper case, so that another spelling is a slip.
+func standardMethod(s string) bool {
+	return slices.Contains([]string{"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "TRACE"}, s)
+}
