@@ -20,14 +20,16 @@ func (l *Log) commit(g *group) {
 		refuseAll(g.entries, ErrClosed)
 		return
 	}
+	if l.fault.current() == nil {
+		l.checkSegment()
+		l.checkClock()
+		l.rotateIfDue(int64(g.size))
+	}
 	if err := l.fault.current(); err != nil {
 		l.fault.count(len(g.entries), l.o.Now())
 		refuseAll(g.entries, err)
 		return
 	}
-	l.checkSegment()
-	l.checkClock()
-	l.rotateIfDue(int64(g.size))
 	n, err := l.append(g.entries)
 	if err == nil && l.o.Sync == SyncAlways {
 		if err = l.syncAll(); err != nil {

@@ -3,6 +3,7 @@ package audit
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"math/bits"
 	"strconv"
 	"unicode"
 	"unicode/utf8"
@@ -27,23 +28,42 @@ func plain(c byte) bool {
 // marked with the whole length and the first half of its SHA-256.
 func appendString(dst []byte, s string, limit int) []byte {
 	dst = append(dst, '"')
-	if len(s) > limit/6 { // one byte takes six at most
-		return append(appendCapped(dst, s, limit), '"')
-	}
-	done := 0
-	for i := 0; i < len(s); {
-		if plain(s[i]) {
-			i++
-			continue
+	n := plainPrefix(s)
+	switch {
+	case n == len(s) && n <= limit:
+		dst = append(dst, s...)
+	case len(s) > limit/6: // one byte takes six at most
+		dst = appendCapped(dst, s, limit)
+	default:
+		for n < len(s) {
+			dst = append(dst, s[:n]...)
+			var taken int
+			dst, taken = appendEscaped(dst, s[n:])
+			s = s[n+taken:]
+			n = plainPrefix(s)
 		}
-		dst = append(dst, s[done:i]...)
-		n := 0
-		dst, n = appendEscaped(dst, s[i:])
-		i += n
-		done = i
+		dst = append(dst, s...)
 	}
-	dst = append(dst, s[done:]...)
 	return append(dst, '"')
+}
+
+// plainPrefix returns how many bytes at the front of s are plain. It looks at
+// eight bytes at a time: the lowest high bit that is set in the mask is of the
+// first byte that is not plain.
+func plainPrefix(s string) int {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		x := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
+			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+		bad := x | (x - 0x20*ones) | (x + ones) | ((x ^ '"'*ones) - ones) | ((x ^ '\\'*ones) - ones)
+		if bad &= high; bad != 0 {
+			return i + bits.TrailingZeros64(bad)/8
+		}
+	}
+	for ; i < len(s) && plain(s[i]); i++ {
+	}
+	return i
 }
 
 // appendCapped is appendString without the quotes for a string that may have

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -60,19 +61,19 @@ func (l *Log) leave(action string, severity Severity, message string) {
 func (l *Log) restore(size int64) {
 	path, name := l.path(l.seg.n), segmentName(l.seg.n)
 	l.logger.Error("the open segment was deleted; writing it again", "segment", name)
-	f, err := l.open(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL)
+	f, err := l.copyAside(size)
+	if err == nil {
+		err = os.Link(l.asidePath(), path) // whole or not at all, for readers
+	}
+	os.Remove(l.asidePath())
+	if err != nil && f != nil {
+		f.Close()
+	}
 	if errors.Is(err, fs.ErrExist) {
 		l.leave(ActionMoved, High, "the segment was renamed or replaced by another hand")
 		return
 	}
-	if err == nil {
-		_, err = io.Copy(writerOf{f}, io.NewSectionReader(l.seg.f, 0, size))
-	}
 	if err != nil {
-		if f != nil {
-			f.Close()
-			os.Remove(path)
-		}
 		l.fail(fmt.Errorf("deleted segment %s: write again: %w", name, err))
 		return
 	}
@@ -82,4 +83,17 @@ func (l *Log) restore(size int64) {
 		Severity: Critical, Message: "the open segment was deleted by another hand and was written again",
 		Note: &Note{Action: ActionRestored, Segment: name, Bytes: size},
 	})
+}
+
+func (l *Log) asidePath() string { return filepath.Join(l.o.Dir, "restore.tmp") }
+
+// copyAside copies the first size bytes of the open segment to a file that is
+// no segment yet.
+func (l *Log) copyAside(size int64) (file, error) {
+	f, err := l.open(l.asidePath(), os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.Copy(writerOf{f}, io.NewSectionReader(l.seg.f, 0, size))
+	return f, err
 }

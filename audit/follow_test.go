@@ -1,0 +1,161 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// follow collects the hosts of want events and fails if they do not come.
+func follow(t *testing.T, dirs []string, f Filter, want int, ready func()) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var got []string
+	if ready != nil {
+		go ready()
+	}
+	for e, err := range Follow(ctx, dirs, f) {
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		got = append(got, e.Host)
+		if len(got) == want {
+			break
+		}
+	}
+	if len(got) != want {
+		t.Fatalf("%d events, want %d", len(got), want)
+	}
+	return got
+}
+
+func TestFollowHasNoGapAndNoDouble(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	dir := filepath.Join(t.TempDir(), "audit")
+	l, err := Open(Options{Dir: dir, SegmentBytes: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const writers, each = 4, 1500
+	var begun atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		begun.Store(true)
+		writeConcurrently(t, l, writers, each)
+	}()
+	for !begun.Load() || l.Stats().Records < 500 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	next := uint64(1)
+	for e, err := range Follow(ctx, []string{dir}, Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Seq != next {
+			t.Fatalf("record %d, want %d", e.Seq, next)
+		}
+		if next++; next > writers*each {
+			break
+		}
+	}
+	<-done
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if next != writers*each+1 {
+		t.Errorf("followed to %d of %d", next-1, writers*each)
+	}
+}
+
+func TestFollowBeginsWithTheLast(t *testing.T) {
+	l := openTest(t, Options{})
+	for i := range 10 {
+		write(t, l, fmt.Sprintf("old%d.test", i))
+	}
+	got := follow(t, []string{l.o.Dir}, Filter{Limit: 2}, 3, func() {
+		time.Sleep(100 * time.Millisecond)
+		l.Write(denial("new.test"))
+	})
+	if want := "[old8.test old9.test new.test]"; fmt.Sprint(got) != want {
+		t.Errorf("followed %v, want %s", got, want)
+	}
+	got = follow(t, []string{l.o.Dir}, Filter{Limit: -1, Host: "live*"}, 1, func() {
+		time.Sleep(100 * time.Millisecond)
+		l.Write(denial("other.test"))
+		l.Write(denial("live.test"))
+	})
+	if fmt.Sprint(got) != "[live.test]" {
+		t.Errorf("followed %v without history", got)
+	}
+}
+
+func TestFollowFindsNewLogs(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "state", "logs")
+	got := follow(t, []string{base}, Filter{}, 2, func() {
+		for _, name := range []string{"one", "two"} {
+			time.Sleep(50 * time.Millisecond)
+			l, err := Open(Options{Dir: filepath.Join(base, name)})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			l.Write(denial(name))
+			l.Close()
+		}
+	})
+	slices.Sort(got) // logs are not ordered among one another
+	if fmt.Sprint(got) != "[one two]" {
+		t.Errorf("followed %v", got)
+	}
+}
+
+func TestFollowAcrossDeletionAndTornEnd(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "audit")
+	first := make(chan struct{})
+	go func() {
+		defer close(first)
+		l, err := Open(Options{Dir: dir})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		l.Write(denial("a"))
+		time.Sleep(300 * time.Millisecond)
+		os.Remove(filepath.Join(dir, segmentName(1)))
+		time.Sleep(300 * time.Millisecond)
+		l.Write(denial("b"))
+		l.Close()
+		f, err := os.OpenFile(filepath.Join(dir, segmentName(1)), os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		f.WriteString(`{"schema":"sallyport.audit/1","time":"20`)
+		f.Close()
+		time.Sleep(300 * time.Millisecond)
+		l, err = Open(Options{Dir: dir})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		l.Write(denial("c"))
+		l.Close()
+	}()
+	got := follow(t, []string{dir}, Filter{Kind: "dns"}, 3, nil)
+	<-first
+	if fmt.Sprint(got) != "[a b c]" {
+		t.Errorf("followed %v", got)
+	}
+}
