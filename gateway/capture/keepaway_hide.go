@@ -1,0 +1,221 @@
+//go:build linux
+
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// hidden is what the command must not see, and keeps it so: a mask lies over a
+// file, not over a name, and is gone when somebody on the host replaces the file
+// by another (a secret that is rotated, a daemon that starts again).
+type hidden struct {
+	paths    []string // of Command.Hide and directories that hold nothing else
+	sockets  []string // masked ones
+	dir      string   // the command's working directory
+	shared   []string // sockets that are given back
+	private  map[uint64]bool
+	maskDev  uint64 // file system of every mask
+	mounts   []mount
+	watching *watch
+}
+
+// hide masks everything that setup lists and starts to watch it.
+func hide(s *setup, private map[uint64]bool) (*hidden, error) {
+	h := &hidden{paths: slices.Clone(s.Hide), dir: s.Dir, shared: s.Share, private: private}
+	var stat unix.Stat_t
+	if err := unix.Stat(emptyFile, &stat); err != nil {
+		return nil, &SetupError{Step: "mask", Err: err}
+	}
+	h.maskDev = stat.Dev
+	var err error
+	if h.mounts, err = readMounts(); err != nil {
+		return nil, &SetupError{Step: "read the mounts", Err: err}
+	}
+	if h.watching, err = newWatch(); err != nil {
+		return nil, &SetupError{Step: "watch what is hidden", Err: err}
+	}
+	h.paths = append(h.nothingElse(), h.paths...)
+	for _, path := range s.Sockets {
+		if err := h.maskSockets(path); err != nil {
+			return nil, err
+		}
+	}
+	if err := h.apply(); err != nil {
+		return nil, err
+	}
+	go h.watching.run()
+	return h, nil
+}
+
+// apply masks what is not masked and watches for what may undo that.
+func (h *hidden) apply() error {
+	for _, path := range h.paths {
+		if err := h.maskPath(path); err != nil {
+			return err
+		}
+	}
+	for _, path := range h.sockets {
+		if err := h.maskSocket(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changes delivers look-ups whose result may have changed.
+func (h *hidden) changes() <-chan change { return h.watching.changed }
+
+// again masks anew if the change is one that matters.
+func (h *hidden) again(c change) error {
+	if !h.watching.matters(c) {
+		return nil
+	}
+	return h.apply()
+}
+
+// maskPath hides what path leads to, wherever else it can be found.
+func (h *hidden) maskPath(path string) error {
+	fail := func(err error) error { return &SetupError{Step: "hide " + path, Err: err} }
+	at, err := walk(path)
+	if err != nil {
+		return fail(err)
+	}
+	if h.private[at.dev] || at.denied {
+		return nil // nobody can put anything there, or the command cannot go there
+	}
+	if err := h.watching.add(at.steps); err != nil {
+		return fail(err)
+	}
+	if at.missing || at.dev == h.maskDev {
+		return nil
+	}
+	dir := at.stat.Mode&unix.S_IFMT == unix.S_IFDIR
+	if dir {
+		for _, needed := range []string{h.dir, FilesDir, "/proc", "/dev", "/etc"} {
+			if within(needed, at.real) {
+				return fail(fmt.Errorf("%s lies in it and is needed", needed))
+			}
+		}
+	} else if at.stat.Nlink > 1 {
+		return &SetupError{
+			Step: "hide " + path,
+			Err:  fmt.Errorf("the file has %d names (hard links) and only this one is known", at.stat.Nlink),
+			Hint: "find the others with: find / -xdev -samefile " + at.real + "; keep one, or copy the file",
+		}
+	}
+	return h.maskEverywhere(at, "hide "+path)
+}
+
+// maskEverywhere masks the file that at found and the same file under other
+// mounts.
+func (h *hidden) maskEverywhere(at place, step string) error {
+	source := emptyFile
+	if at.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+		source = emptyDir
+	}
+	for _, alias := range aliases(h.mounts, at.real) {
+		other, err := walk(alias)
+		if err != nil || other.missing || other.denied || other.stat.Ino != at.stat.Ino || other.dev != at.dev {
+			continue
+		}
+		if err := mountOver(source, other); err != nil {
+			return mountError(step+" at "+alias, err)
+		}
+	}
+	if err := mountOver(source, at); err != nil {
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
+			return nil // it went away, which the watch will tell
+		}
+		return mountError(step, err)
+	}
+	var stat unix.Stat_t
+	if err := unix.Lstat(at.real, &stat); err == nil && stat.Dev != h.maskDev {
+		return &SetupError{Step: step, Err: errors.New("it can still be seen")}
+	}
+	return nil
+}
+
+// maskSockets masks the socket that was seen at path and every other in its
+// directory: a daemon may bind one name and then link or rename it to another.
+func (h *hidden) maskSockets(path string) error {
+	dir := filepath.Dir(filepath.Clean(path))
+	at, err := walk(dir)
+	if err != nil || at.missing || at.denied {
+		return nil // it is not of this mount namespace, or nobody can go there
+	}
+	found := []string{filepath.Join(at.real, filepath.Base(path))}
+	entries, err := os.ReadDir(at.real)
+	if err == nil { // a directory that cannot be listed still leads to path
+		for _, e := range entries {
+			if e.Type() == os.ModeSocket {
+				found = append(found, filepath.Join(at.real, e.Name()))
+			}
+		}
+	}
+	for _, p := range found {
+		if !slices.Contains(h.sockets, p) && !h.isShared(p) {
+			if err := h.maskSocket(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (h *hidden) isShared(path string) bool {
+	return slices.ContainsFunc(h.shared, func(s string) bool {
+		real, err := filepath.EvalSymlinks(s)
+		return err == nil && real == path
+	})
+}
+
+// maskSocket masks path if it is a socket, and remembers it.
+func (h *hidden) maskSocket(path string) error {
+	at, err := walk(path)
+	if err != nil || at.missing || at.denied || at.stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return nil // nothing there that could be connected to
+	}
+	if !slices.Contains(h.sockets, path) {
+		h.sockets = append(h.sockets, path)
+		if err := h.watching.add([]step{{filepath.Dir(path), filepath.Base(path)}}); err != nil && !errors.Is(err, unix.EACCES) {
+			return &SetupError{Step: "mask socket " + path, Err: err}
+		}
+	}
+	return h.maskEverywhere(at, "mask socket "+path)
+}
+
+// nothingElse lists the directories all of whose files are hidden. They are
+// hidden as a whole, so that a file that is replaced is never seen, not even
+// for the moment until it is masked again.
+func (h *hidden) nothingElse() []string {
+	inDir := make(map[string]map[string]bool)
+	for _, path := range h.paths {
+		at, err := walk(path)
+		if err != nil || at.missing || at.denied || h.private[at.dev] {
+			continue
+		}
+		dir := filepath.Dir(at.real)
+		if inDir[dir] == nil {
+			inDir[dir] = make(map[string]bool)
+		}
+		inDir[dir][filepath.Base(at.real)] = true
+	}
+	var dirs []string
+	for dir, names := range inDir {
+		entries, err := os.ReadDir(dir)
+		if err != nil || within(h.dir, dir) || dir == "/" {
+			continue
+		}
+		if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return !names[e.Name()] }) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
