@@ -84,15 +84,15 @@ func comparePeer(t *testing.T, msg []byte) {
 	q, f := parse(msg)
 	var peer dns.Msg
 	err := peer.Unpack(msg)
+	name, off, err2 := dns.UnpackDomainName(msg, min(headerLen, len(msg)))
 	if f.err != nil {
-		// Only the outline is the same question to both: these faults miekg
-		// leaves to its caller.
-		if err == nil && len(msg) >= headerLen && errors.Is(f.err, ErrName) && bytes.IndexFunc(msg[headerLen:], isPointer) < 0 {
-			t.Fatalf("%x: %v, but miekg/dns reads %v", msg, f.err, &peer)
+		// The other faults miekg/dns leaves to its caller, and a question
+		// without type and class it takes.
+		if errors.Is(f.err, ErrName) && err2 == nil && off+4 <= len(msg) && bytes.IndexFunc(msg[headerLen:off], isPointer) < 0 {
+			t.Fatalf("%x: %v, but miekg/dns reads %q", msg, f.err, name)
 		}
 		return
 	}
-	name, off, err2 := dns.UnpackDomainName(msg, headerLen)
 	if err2 != nil {
 		t.Fatalf("%x: accepted, but miekg/dns says %v", msg, err2)
 	}
@@ -115,4 +115,6 @@ func comparePeer(t *testing.T, msg []byte) {
 	}
 }
 
-func isPointer(r rune) bool { return r >= 0x80 } // any byte above 0x7F ends the ASCII run
+// isPointer reports whether r may be the first byte of a pointer; also a byte
+// that is no rune is.
+func isPointer(r rune) bool { return r >= 0x80 }

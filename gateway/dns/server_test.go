@@ -245,8 +245,13 @@ func TestDNS15TCPMessages(t *testing.T) {
 }
 
 func TestTCPConnectionLimits(t *testing.T) {
-	busy := make(chan Malformed, 8)
-	addr := serveTCP(t, NewServer(leaseHandler, Options{MaxTCP: 8, MaxTCPPeer: 2, Malformed: func(_ context.Context, m Malformed) { busy <- m }}))
+	busy := make(chan Malformed, 1)
+	addr := serveTCP(t, NewServer(leaseHandler, Options{MaxTCP: 8, MaxTCPPeer: 2, Malformed: func(_ context.Context, m Malformed) {
+		select {
+		case busy <- m:
+		default:
+		}
+	}}))
 	var conns []net.Conn
 	for range 3 {
 		conn, err := net.Dial("tcp", addr.String())
