@@ -24,7 +24,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add(Starter())
-	for _, s := range []string{"sandbox \"a\" {\n", "}\n", "\"${", "<<X\n", "a = 1e999999999", "sandbox \"a\" {\n  ipv6 = -1\n}\n", "org{}\x00",
+	for _, s := range []string{"sandbox \"a\" {\n", "}\n", "\"${", "<<X\n", "a = 1e999999999", "sandbox \"a\" {\n  allow \"a.example\" {\n    ports = 1e999999999\n  }\n}\n", "sandbox \"a\" {\n  ipv6 = -1\n}\n", "org{}\x00",
 		"sandbox \"\\ud800\" {}\n", "sandbox a b {}", "group \"g\" {\n  allow \"%{if x}\" {}\n}\n", "org {\n  allow \"*.com\" {}\n}\n"} {
 		f.Add([]byte(s))
 	}

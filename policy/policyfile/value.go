@@ -3,6 +3,7 @@ package policyfile
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"net"
 	"net/netip"
 	"path"
@@ -148,7 +149,11 @@ func (d *decoder) ports(name string, e hclsyntax.Expression) []uint16 {
 	if !is {
 		hint := ""
 		if n, num := literalNumber(e); num {
-			hint = "put it in brackets: [" + clip(n.Text('g', 10), 20) + "]"
+			// Only a small number is written out: to print 1e999999999 in
+			// full takes minutes.
+			if port, acc := n.Int64(); acc == big.Exact && 0 < port && port <= 65535 {
+				hint = fmt.Sprintf("put it in brackets: [%d]", port)
+			}
 		}
 		d.mismatch(e, name, "a list of port numbers", hint)
 		return nil
