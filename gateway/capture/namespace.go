@@ -171,9 +171,7 @@ func ownDestinations() []netip.Prefix {
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// onlyLoopback returns lo if there is no other link that could lead out. The
-// kernel's own tunnel devices, which it makes in every namespace and leaves
-// down, have nothing to send through.
+// onlyLoopback returns lo if there is no other link that could lead out.
 func onlyLoopback() (netlink.Link, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -185,7 +183,7 @@ func onlyLoopback() (netlink.Link, error) {
 		switch {
 		case a.Flags&net.FlagLoopback != 0:
 			lo = l
-		case a.Flags&net.FlagUp == 0 && slices.Contains(fallbackTunnels(), a.Name):
+		case isFallbackTunnel(a):
 		default:
 			return nil, fmt.Errorf("link %q (%s) may lead out: a namespace is captured only with lo alone; capture the interface at its other end instead",
 				a.Name, l.Type())
@@ -197,8 +195,12 @@ func onlyLoopback() (netlink.Link, error) {
 	return lo, nil
 }
 
-func fallbackTunnels() []string {
-	return []string{"tunl0", "gre0", "gretap0", "erspan0", "sit0", "ip6tnl0", "ip6gre0", "ip_vti0", "ip6_vti0"}
+// isFallbackTunnel says whether a link is one of the tunnel devices that the
+// kernel makes in every namespace and leaves down. Alone with lo they have
+// nothing to send through.
+func isFallbackTunnel(a *netlink.LinkAttrs) bool {
+	names := []string{"tunl0", "gre0", "gretap0", "erspan0", "sit0", "ip6tnl0", "ip6gre0", "ip_vti0", "ip6_vti0"}
+	return a.Flags&net.FlagUp == 0 && slices.Contains(names, a.Name)
 }
 
 // makeAllLocal gives lo the sandbox's own addresses and routes by which every
@@ -238,16 +240,16 @@ func everything(f family) *net.IPNet {
 	return &net.IPNet{IP: make(net.IP, bits/8), Mask: net.CIDRMask(0, bits)}
 }
 
+const disableIPv6 = "/proc/sys/net/ipv6/conf/lo/disable_ipv6"
+
+// hasIPv6 says whether the namespace of the calling thread speaks IPv6.
+func hasIPv6() bool {
+	state, err := os.ReadFile(disableIPv6)
+	return err == nil && string(state) == "0\n"
+}
+
 // enableIPv6 turns IPv6 on at lo, where container engines turn it off, and says
 // whether it is.
 func enableIPv6() bool {
-	const path = "/proc/sys/net/ipv6/conf/lo/disable_ipv6"
-	state, err := os.ReadFile(path)
-	if err != nil {
-		return false
-	}
-	if string(state) == "0\n" {
-		return true
-	}
-	return os.WriteFile(path, []byte("0"), 0) == nil
+	return hasIPv6() || os.WriteFile(disableIPv6, []byte("0"), 0) == nil
 }

@@ -126,7 +126,7 @@ func TestNET01EveryPortArrivesWithItsDestination(t *testing.T) {
 		t.Run(address, func(t *testing.T) {
 			inside(t, ns, func() error {
 				got, err := ask(address)
-				if err == nil && got != address {
+				if err == nil && got != strings.Replace(address, "%lo", "", 1) {
 					err = fmt.Errorf("destination %q, want %q", got, address)
 				}
 				return err

@@ -84,7 +84,7 @@ func duplicate(raw syscall.RawConn) (int, error) {
 	if cerr := raw.Control(func(fd uintptr) {
 		dup, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
 	}); cerr != nil {
-		return -1, cerr
+		return -1, closed(cerr)
 	}
 	return dup, os.NewSyscallError("duplicate", err)
 }
@@ -92,7 +92,17 @@ func duplicate(raw syscall.RawConn) (int, error) {
 // Close closes the socket; a blocked receive returns os.ErrClosed.
 func (s *netfilterSocket) Close() error { return s.file.Close() }
 
-func (s *netfilterSocket) setDeadline(t time.Time) error { return s.file.SetReadDeadline(t) }
+// setDeadline is for receive; a time that has passed ends one that waits.
+func (s *netfilterSocket) setDeadline(t time.Time) error { return closed(s.file.SetReadDeadline(t)) }
+
+// closed gives the poller's error of a closed file, which package os does not
+// translate for raw connections, its public name.
+func closed(err error) error {
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return fmt.Errorf("netfilter: %w (%v)", os.ErrClosed, err)
+}
 
 // receive reads one datagram into b, waiting until the deadline.
 func (s *netfilterSocket) receive(b []byte) (int, error) {
@@ -102,7 +112,7 @@ func (s *netfilterSocket) receive(b []byte) (int, error) {
 		return !errors.Is(err, unix.EAGAIN)
 	})
 	if rerr != nil {
-		return 0, rerr
+		return 0, closed(rerr)
 	}
 	return n, os.NewSyscallError("netfilter: receive", err)
 }
@@ -113,7 +123,7 @@ func (s *netfilterSocket) receiveNow(b []byte) (int, error) {
 	if cerr := s.raw.Control(func(fd uintptr) {
 		n, _, err = unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT)
 	}); cerr != nil {
-		return 0, cerr
+		return 0, closed(cerr)
 	}
 	return n, err
 }
@@ -123,7 +133,7 @@ func (s *netfilterSocket) send(b []byte) error {
 	if cerr := s.raw.Control(func(fd uintptr) {
 		err = unix.Sendto(int(fd), b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	}); cerr != nil {
-		return cerr
+		return closed(cerr)
 	}
 	return os.NewSyscallError("netfilter: send", err)
 }

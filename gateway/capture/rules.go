@@ -14,9 +14,10 @@ import (
 
 // Names and numbers in the kernel that belong to sallyport.
 const (
-	tableName = "sallyport" // nft table of family inet
-	baseChain = "prerouting"
-	mapName   = "interfaces" // interface name → goto its chain
+	tableName   = "sallyport" // nft table of family inet
+	baseChain   = "prerouting"
+	outputChain = "output"     // in a namespace alone
+	mapName     = "interfaces" // interface name → goto its chain
 
 	// basePriority comes before defragmentation and connection tracking: a
 	// fragment is seen as what it is, and refused packets leave no state behind.
@@ -85,6 +86,9 @@ func loadRules(g gate, fresh bool) error {
 	b.keptRules(g)
 	b.refuseRules(g)
 	b.spoofRules(g)
+	if !g.pinned {
+		b.outputRules(g)
+	}
 	if err := b.dispatch(g); err != nil {
 		return err
 	}
@@ -174,6 +178,18 @@ func (b *batch) entryRules(g gate) {
 		}
 	}
 	b.rule(goTo(g.spoof()))
+}
+
+// outputRules refuse fragments where a namespace sends them: on the way to lo
+// the kernel would keep them, waiting for the rest, and nothing would be seen.
+func (b *batch) outputRules(g gate) {
+	accept, priority := nftables.ChainPolicyAccept, nftables.ChainPriority(basePriority)
+	b.chain = b.conn.AddChain(&nftables.Chain{Table: b.table, Name: outputChain, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookOutput, Priority: &priority, Policy: &accept})
+	for _, fragment := range [][]expr.Any{fragment4(), nextHeader(expr.CmpOpEq, unix.IPPROTO_FRAGMENT)} {
+		b.rule(fragment, call(g.kept()))
+		b.rule(fragment, goTo(g.refuse()))
+	}
 }
 
 // allowedRules divert questions and new connections, and let packets of

@@ -160,6 +160,9 @@ func bind(f family, kind int, at netip.AddrPort, device string) (*os.File, error
 	if err == nil {
 		err = os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at)))
 	}
+	if errors.Is(err, unix.EADDRINUSE) {
+		err = fmt.Errorf("another gateway holds this capture, or another program that port of every address: %w", err)
+	}
 	if err == nil && kind == unix.SOCK_STREAM {
 		err = os.NewSyscallError("listen", unix.Listen(fd, backlog))
 	}

@@ -1,0 +1,241 @@
+//go:build linux
+
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// What sallyport adds to the routing of the namespace where it captures
+// interfaces. The numbers are its own; RemoveRules takes them away again.
+const (
+	// divertMark is set on every packet that goes to a listener. It is
+	// compared whole.
+	divertMark = 0x53500001
+	// divertTable makes every address local to packets with divertMark.
+	divertTable = 21328
+	// closedTable has one unreachable default route in each version of IP.
+	// Captured interfaces look there after divertTable and before every other
+	// table but local, so if the nft rules are gone nothing is forwarded.
+	closedTable = 21329
+	// Priorities of the two routing rules.
+	divertPriority = 530
+	closedPriority = 531
+)
+
+// Groups of NFLOG for interfaces: interfaceGroup plus the index of the
+// interface, modulo interfaceGroups. A group has one reader, so a second gateway
+// cannot take an interface that has one.
+const (
+	interfaceGroup  = 20000
+	interfaceGroups = 40000
+)
+
+// InterfaceOptions describes an interface whose default route is the gateway.
+type InterfaceOptions struct {
+	// Interface is its name where the gateway runs.
+	Interface string
+	// Sources are the addresses the sandbox may send from; at least one. A
+	// packet from any other is a spoof. IPv6 link-local addresses are for
+	// neighbour discovery alone unless they are listed.
+	Sources []netip.Prefix
+	// MACs, if any, are the Ethernet addresses the sandbox may send from.
+	MACs []net.HardwareAddr
+	// Gateway are the addresses with prefix length at which the sandbox finds
+	// its default route, such as 10.77.4.1/24. Those that are missing are added
+	// to the interface.
+	Gateway []netip.Prefix
+	// Namespace, if not "", is the path of a network namespace of sallyport's
+	// own, made if it is not there, into which the interface is moved. It has no
+	// other link, so there is nothing to forward to, whatever the rules say, and
+	// none of the host's sockets. It should be in a directory that lives as long
+	// as the machine is up, such as /run/sallyport/net/NAME.
+	Namespace string
+}
+
+// OpenInterface captures all traffic that arrives at an interface, the other
+// end of which is a sandbox with the gateway as its default route. Forwarding
+// settings are left as they are. The rules stay when the process ends, and
+// refuse everything until the interface is opened again; RemoveRules removes
+// them.
+func OpenInterface(o InterfaceOptions) (*Sockets, error) {
+	g, err := o.gate()
+	if err != nil {
+		return nil, fmt.Errorf("interface %q: %w", o.Interface, err)
+	}
+	var s *Sockets
+	open := func() (err error) {
+		s, err = openInterfaceHere(o, g)
+		return err
+	}
+	if o.Namespace == "" {
+		err = open()
+	} else {
+		err = withLinkMoved(o.Interface, o.Namespace, open)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("interface %q: %w", o.Interface, err)
+	}
+	return s, nil
+}
+
+// gate checks o and turns it into rules, as far as they are known before the
+// listeners are.
+func (o InterfaceOptions) gate() (gate, error) {
+	g := gate{device: o.Interface, mark: divertMark, pinned: true}
+	if o.Interface == "" || len(o.Interface) >= unix.IFNAMSIZ || strings.ContainsAny(o.Interface, "/ \t\n\x00") {
+		return gate{}, errors.New("is not the name of an interface")
+	}
+	if len(o.Sources) == 0 {
+		return gate{}, errors.New("has no source address: who sends there would be unknown")
+	}
+	for _, p := range o.Sources {
+		if !p.IsValid() || p.Addr().Is4In6() {
+			return gate{}, fmt.Errorf("source %s: is not a prefix of IPv4 or IPv6", p)
+		}
+		g.sources = append(g.sources, p.Masked())
+	}
+	for _, m := range o.MACs {
+		if len(m) != 6 {
+			return gate{}, fmt.Errorf("mac %q: is not an Ethernet address", m)
+		}
+		g.macs = append(g.macs, [6]byte(m))
+	}
+	for _, p := range o.Gateway {
+		if !p.IsValid() || p.Addr().Is4In6() || p.Addr().IsUnspecified() {
+			return gate{}, fmt.Errorf("gateway %s: is not an address with a prefix length", p)
+		}
+	}
+	return g, nil
+}
+
+// openInterfaceHere does it in the network namespace of the calling thread. The
+// second lock is closed first; the sandbox is let speak last.
+func openInterfaceHere(o InterfaceOptions, g gate) (*Sockets, error) {
+	link, err := netlink.LinkByName(o.Interface)
+	if err != nil {
+		return nil, fmt.Errorf("link: %w", err)
+	}
+	if err := notUplink(link); err != nil {
+		return nil, err
+	}
+	g.group = interfaceGroup + uint16(link.Attrs().Index%interfaceGroups)
+	if g.families, err = addRoutes(o.Interface); err != nil {
+		return nil, err
+	}
+	ls, err := openListeners(listenOptions{families: g.families, device: o.Interface, Interface: o.Interface})
+	if err != nil {
+		return nil, err
+	}
+	g.ports = ls.ports
+	err = ls.guard(g, false)
+	if err == nil {
+		err = addAddresses(link, o.Gateway)
+	}
+	if err == nil {
+		err = os.NewSyscallError("up", netlink.LinkSetUp(link))
+	}
+	if err != nil {
+		return nil, errors.Join(err, ls.sockets.Close())
+	}
+	return ls.sockets, nil
+}
+
+// notUplink refuses lo and an interface through which a default route leads:
+// captured, it would cut the machine off.
+func notUplink(link netlink.Link) error {
+	if link.Attrs().Flags&net.FlagLoopback != 0 {
+		return errors.New("is the loopback")
+	}
+	for _, domain := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := netlink.RouteList(link, domain)
+		if err != nil {
+			return fmt.Errorf("routes: %w", err)
+		}
+		for _, r := range routes {
+			if r.Dst == nil || isEverything(r.Dst) {
+				return errors.New("has the default route of the gateway itself: it is an uplink, not a sandbox")
+			}
+		}
+	}
+	return nil
+}
+
+func isEverything(n *net.IPNet) bool {
+	ones, _ := n.Mask.Size()
+	return ones == 0
+}
+
+// addRoutes adds the routing rules and tables that are missing, and returns the
+// versions of IP there are.
+func addRoutes(device string) ([]family, error) {
+	lo, err := netlink.LinkByName(loopback)
+	if err != nil {
+		return nil, fmt.Errorf("link lo: %w", err)
+	}
+	families := []family{ipv4()}
+	if hasIPv6() {
+		families = append(families, ipv6())
+	}
+	for _, f := range families {
+		closed := &netlink.Route{Dst: everything(f), Table: closedTable, Type: unix.RTN_UNREACHABLE}
+		if err := netlink.RouteReplace(closed); err != nil {
+			return nil, fmt.Errorf("route unreachable %s table %d: %w", closed.Dst, closedTable, err)
+		}
+		if err := addRule(closedRule(f, device)); err != nil {
+			return nil, err
+		}
+		local := &netlink.Route{LinkIndex: lo.Attrs().Index, Dst: everything(f), Table: divertTable,
+			Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST}
+		if err := netlink.RouteReplace(local); err != nil {
+			return nil, fmt.Errorf("route local %s table %d: %w", local.Dst, divertTable, err)
+		}
+		if err := addRule(divertRule(f)); err != nil {
+			return nil, err
+		}
+	}
+	return families, nil
+}
+
+func divertRule(f family) *netlink.Rule {
+	r := netlink.NewRule()
+	r.Family, r.Mark, r.Table, r.Priority = f.domain, divertMark, divertTable, divertPriority
+	return r
+}
+
+func closedRule(f family, device string) *netlink.Rule {
+	r := netlink.NewRule()
+	r.Family, r.IifName, r.Table, r.Priority = f.domain, device, closedTable, closedPriority
+	return r
+}
+
+func addRule(r *netlink.Rule) error {
+	err := netlink.RuleAdd(r)
+	if err != nil && !errors.Is(err, syscall.EEXIST) {
+		return fmt.Errorf("routing rule to table %d: %w", r.Table, err)
+	}
+	return nil
+}
+
+func addAddresses(link netlink.Link, addresses []netip.Prefix) error {
+	for _, p := range addresses {
+		a := &netlink.Addr{IPNet: &net.IPNet{
+			IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
+		if p.Addr().Is6() {
+			a.Flags = unix.IFA_F_NODAD // usable at once
+		}
+		if err := netlink.AddrAdd(link, a); err != nil && !errors.Is(err, syscall.EEXIST) {
+			return fmt.Errorf("address %s: %w", p, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,359 @@
+//go:build linux
+
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// site is a host that forwards, with a sandbox on one side and a network on the
+// other:
+//
+//	sandbox eth0 10.77.4.2 — sb0 (10.77.4.1) host up0 203.0.113.1 — net0 203.0.113.10 outside
+//	        fd77::2               fd77::1        2001:db8:1::1              2001:db8:1::10
+type site struct {
+	host, sandbox, outside *os.File
+}
+
+const outsideCounter = "outside"
+
+func newSite(t *testing.T) site {
+	t.Helper()
+	s := site{newNamespace(t), newNamespace(t), newNamespace(t)}
+	inside(t, s.host, func() error {
+		return errors.Join(
+			addVeth("sb0", "eth0", s.sandbox), addVeth("up0", "net0", s.outside),
+			configure("lo"), configure("up0", "203.0.113.1/24", "2001:db8:1::1/64"),
+			os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0),
+			os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0))
+	})
+	inside(t, s.sandbox, func() error {
+		return errors.Join(configure("lo"), configure("eth0", "10.77.4.2/24", "fd77::2/64"),
+			defaultRoute("eth0", "10.77.4.1"), defaultRoute("eth0", "fd77::1"))
+	})
+	inside(t, s.outside, func() error {
+		return errors.Join(configure("lo"), configure("net0", "203.0.113.10/24", "2001:db8:1::10/64"),
+			defaultRoute("net0", "203.0.113.1"), defaultRoute("net0", "2001:db8:1::1"),
+			countOutside())
+	})
+	return s
+}
+
+func addVeth(name, peer string, ns *os.File) error {
+	return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name},
+		PeerName: peer, PeerNamespace: netlink.NsFd(int(ns.Fd()))})
+}
+
+func configure(name string, addresses ...string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	var prefixes []netip.Prefix
+	for _, a := range addresses {
+		prefixes = append(prefixes, netip.MustParsePrefix(a))
+	}
+	return errors.Join(netlink.LinkSetUp(link), addAddresses(link, prefixes))
+}
+
+func defaultRoute(name, gateway string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(gateway)})
+}
+
+// countOutside counts packets whose source is a sandbox's, in a table of the
+// outside namespace.
+func countOutside() error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	b := &batch{conn: conn, table: conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: tableName})}
+	conn.AddObj(&nftables.CounterObj{Table: b.table, Name: counterName(outsideCounter, classOther)})
+	accept, priority := nftables.ChainPolicyAccept, nftables.ChainPriority(basePriority)
+	b.chain = conn.AddChain(&nftables.Chain{Table: b.table, Name: baseChain, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: &priority, Policy: &accept})
+	for _, p := range []string{"10.77.0.0/16", "fd77::/16"} {
+		b.rule(source(netip.MustParsePrefix(p)), count(outsideCounter, classOther))
+	}
+	return conn.Flush()
+}
+
+// seenOutside returns how many packets of sandboxes have arrived outside.
+func (s site) seenOutside(t *testing.T) (n uint64) {
+	t.Helper()
+	inside(t, s.outside, func() error {
+		c, err := openNetfilter()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		n, err = readCounter(c, counterName(outsideCounter, classOther))
+		return err
+	})
+	return n
+}
+
+func (s site) options() InterfaceOptions {
+	return InterfaceOptions{
+		Interface: "sb0",
+		Sources:   []netip.Prefix{netip.MustParsePrefix("10.77.4.2/32"), netip.MustParsePrefix("fd77::2/128")},
+		Gateway:   []netip.Prefix{netip.MustParsePrefix("10.77.4.1/24"), netip.MustParsePrefix("fd77::1/64")},
+	}
+}
+
+func (s site) open(t *testing.T, o InterfaceOptions) *Sockets {
+	t.Helper()
+	var sockets *Sockets
+	inside(t, s.host, func() (err error) {
+		sockets, err = OpenInterface(o)
+		return err
+	})
+	t.Cleanup(func() { sockets.Close() })
+	return sockets
+}
+
+// attempts tries from the sandbox whatever might lead out.
+func (s site) attempts(t *testing.T) {
+	t.Helper()
+	inside(t, s.sandbox, func() error {
+		for _, p := range refusals(netip.MustParseAddr("10.77.4.2"), netip.MustParseAddr("fd77::2")) {
+			if err := p.send(); err != nil && !errors.Is(err, syscall.EACCES) && !errors.Is(err, syscall.EHOSTUNREACH) {
+				return err
+			}
+		}
+		for _, address := range []string{"203.0.113.10:443", "203.0.113.10:53", "[2001:db8:1::10]:22"} {
+			d := net.Dialer{Timeout: 300 * time.Millisecond}
+			if c, err := d.Dial("tcp", address); err == nil {
+				c.Close()
+			}
+		}
+		return nil
+	})
+}
+
+func TestPOL16InterfaceEveryPortArrives(t *testing.T) {
+	s := newSite(t)
+	sockets := s.open(t, s.options())
+	serveDestination(t, sockets)
+	for _, address := range []string{
+		"203.0.113.10:22", "203.0.113.10:5432", "203.0.113.10:65535", "203.0.113.10:53", "10.77.4.1:22",
+		"[2001:db8:1::10]:8443", "[2001:db8:1::10]:53", "[fd77::1]:9090", "203.0.113.1:80",
+	} {
+		inside(t, s.sandbox, func() error {
+			got, err := ask(address)
+			if err == nil && got != address {
+				err = fmt.Errorf("destination %q, want %q", got, address)
+			}
+			return err
+		})
+	}
+	if n := s.seenOutside(t); n != 0 {
+		t.Errorf("%d packets outside", n)
+	}
+}
+
+func TestNET06InterfaceEveryOtherProtocolIsRefusedAndReported(t *testing.T) {
+	s := newSite(t)
+	sockets := s.open(t, s.options())
+	serveDestination(t, sockets)
+	testRefusals(t, s.sandbox, sockets.Packets, netip.MustParseAddr("10.77.4.2"), netip.MustParseAddr("fd77::2"))
+	if n := s.seenOutside(t); n != 0 {
+		t.Errorf("%d packets outside", n)
+	}
+}
+
+func TestNET07RulesStayWhenTheGatewayIsGone(t *testing.T) {
+	s := newSite(t)
+	s.options()
+	inside(t, s.host, func() error { return configure("sb0", "10.77.4.1/24", "fd77::1/64") })
+	s.attempts(t)
+	if s.seenOutside(t) == 0 {
+		t.Fatal("nothing was seen outside before the capture: the host does not forward, this test proves nothing")
+	}
+	sockets := s.open(t, s.options())
+	before := s.seenOutside(t)
+	s.attempts(t)
+	if err := sockets.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.attempts(t)
+	if n := s.seenOutside(t) - before; n != 0 {
+		t.Fatalf("%d packets outside with the gateway gone", n)
+	}
+
+	t.Run("refused at once", func(t *testing.T) {
+		inside(t, s.sandbox, func() error {
+			if _, err := ask("203.0.113.10:443"); !errors.Is(err, syscall.ECONNREFUSED) {
+				return fmt.Errorf("%v, want connection refused", err)
+			}
+			return nil
+		})
+	})
+	t.Run("rules flushed by a hand", func(t *testing.T) {
+		inside(t, s.host, removeTable)
+		s.attempts(t)
+		if n := s.seenOutside(t) - before; n != 0 {
+			t.Fatalf("%d packets outside with the nft table gone", n)
+		}
+	})
+	t.Run("opened again", func(t *testing.T) {
+		again := s.open(t, s.options())
+		serveDestination(t, again)
+		inside(t, s.sandbox, func() error { _, err := ask("203.0.113.10:443"); return err })
+		if n := s.seenOutside(t) - before; n != 0 {
+			t.Fatalf("%d packets outside", n)
+		}
+		again.Close()
+	})
+	t.Run("removed", func(t *testing.T) {
+		inside(t, s.host, func() error { return errors.Join(RemoveRules(), RemoveRules()) })
+		s.attempts(t)
+		if s.seenOutside(t) == before {
+			t.Fatal("rules are still there")
+		}
+	})
+}
+
+func TestSpoofedSourceIsDroppedAndReported(t *testing.T) {
+	s := newSite(t)
+	o := s.options()
+	var mac net.HardwareAddr
+	inside(t, s.sandbox, func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err == nil {
+			mac = l.Attrs().HardwareAddr
+		}
+		return err
+	})
+	o.MACs = []net.HardwareAddr{mac}
+	sockets := s.open(t, o)
+	serveDestination(t, sockets)
+	inside(t, s.sandbox, func() error { _, err := ask("203.0.113.10:443"); return err })
+	for _, p := range []rawPacket{
+		{src: netip.MustParseAddr("10.77.4.3"), dst: netip.MustParseAddr("203.0.113.10"), proto: unix.IPPROTO_TCP, payload: segment(443, 2)},
+		{src: netip.MustParseAddr("10.77.4.3"), dst: netip.MustParseAddr("203.0.113.53"), proto: unix.IPPROTO_UDP, payload: ports(1, 53, 0, 8, 0, 0)},
+		{src: netip.MustParseAddr("127.0.0.1"), dst: netip.MustParseAddr("203.0.113.11"), proto: unix.IPPROTO_UDP, payload: ports(1, 53, 0, 8, 0, 0)},
+		{src: netip.MustParseAddr("fd77::3"), dst: netip.MustParseAddr("2001:db8:1::10"), proto: unix.IPPROTO_TCP, payload: segment(443, 2)},
+	} {
+		inside(t, s.sandbox, p.send)
+		got := next(t, sockets.Packets, func(q Packet) bool { return q.Dst.Addr() == p.dst })
+		if got.Verdict != VerdictSpoof || got.Src.Addr() != p.src || got.Proto != p.proto || got.MAC != mac.String() || got.Interface != "sb0" {
+			t.Errorf("reported %+v", got)
+		}
+	}
+	t.Run("mac", func(t *testing.T) {
+		inside(t, s.sandbox, func() error {
+			l, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 9}); err != nil {
+				return err
+			}
+			return rawPacket{src: netip.MustParseAddr("10.77.4.2"), dst: netip.MustParseAddr("203.0.113.12"),
+				proto: unix.IPPROTO_TCP, payload: segment(443, 2)}.send()
+		})
+		got := next(t, sockets.Packets, func(q Packet) bool { return q.Dst.String() == "203.0.113.12:443" })
+		if got.Verdict != VerdictSpoof || got.MAC != "02:00:00:00:00:09" {
+			t.Errorf("reported %+v", got)
+		}
+	})
+	if n := s.seenOutside(t); n != 0 {
+		t.Errorf("%d packets outside", n)
+	}
+}
+
+func TestListenersAreNotTheHosts(t *testing.T) {
+	s := newSite(t)
+	sockets := s.open(t, s.options())
+	serveDestination(t, sockets)
+	// A process of the host, or another sandbox, must not be taken for this one.
+	inside(t, s.host, func() error {
+		for _, l := range append(append([]net.Listener{}, sockets.TCP...), sockets.DNSListeners...) {
+			d := net.Dialer{Timeout: 300 * time.Millisecond}
+			if c, err := d.Dial("tcp", l.Addr().String()); err == nil {
+				c.Close()
+				return fmt.Errorf("%s answers the host", l.Addr())
+			}
+		}
+		return nil
+	})
+}
+
+func TestTwoInterfacesKeepTheirRules(t *testing.T) {
+	s := newSite(t)
+	other := newNamespace(t)
+	inside(t, s.host, func() error { return addVeth("sb1", "eth0", other) })
+	inside(t, other, func() error {
+		return errors.Join(configure("lo"), configure("eth0", "10.77.5.2/24"), defaultRoute("eth0", "10.77.5.1"))
+	})
+	first := s.open(t, s.options())
+	serveDestination(t, first)
+	second := s.open(t, InterfaceOptions{Interface: "sb1", Sources: []netip.Prefix{netip.MustParsePrefix("10.77.5.2/32")},
+		Gateway: []netip.Prefix{netip.MustParsePrefix("10.77.5.1/24")}})
+	serveDestination(t, second)
+	reach := func(ns *os.File) {
+		t.Helper()
+		inside(t, ns, func() error { _, err := ask("203.0.113.10:443"); return err })
+	}
+	reach(s.sandbox)
+	reach(other)
+	second.Close()
+	third := s.open(t, InterfaceOptions{Interface: "sb1", Sources: []netip.Prefix{netip.MustParsePrefix("10.77.5.2/32")}})
+	serveDestination(t, third)
+	reach(s.sandbox)
+	reach(other)
+	inside(t, s.host, func() error {
+		_, err := OpenInterface(s.options())
+		if err == nil || !strings.Contains(err.Error(), "another gateway") {
+			return fmt.Errorf("a second gateway: %v", err)
+		}
+		return nil
+	})
+}
+
+func TestOpenInterfaceRefuses(t *testing.T) {
+	s := newSite(t)
+	inside(t, s.host, func() error { return defaultRoute("up0", "203.0.113.10") })
+	source := []netip.Prefix{netip.MustParsePrefix("10.77.4.2/32")}
+	for name, test := range map[string]struct {
+		o    InterfaceOptions
+		want string
+	}{
+		"nothing":      {InterfaceOptions{}, "not the name"},
+		"no source":    {InterfaceOptions{Interface: "sb0"}, "no source"},
+		"long name":    {InterfaceOptions{Interface: "sb0123456789abcdef", Sources: source}, "not the name"},
+		"mapped":       {InterfaceOptions{Interface: "sb0", Sources: []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.1/128")}}, "not a prefix"},
+		"zero prefix":  {InterfaceOptions{Interface: "sb0", Sources: make([]netip.Prefix, 1)}, "not a prefix"},
+		"infiniband":   {InterfaceOptions{Interface: "sb0", Sources: source, MACs: []net.HardwareAddr{make([]byte, 20)}}, "not an Ethernet"},
+		"no interface": {InterfaceOptions{Interface: "sb7", Sources: source}, "not found"},
+		"loopback":     {InterfaceOptions{Interface: "lo", Sources: source}, "loopback"},
+		"uplink":       {InterfaceOptions{Interface: "up0", Sources: source}, "uplink"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inside(t, s.host, func() error {
+				_, err := OpenInterface(test.o)
+				if err == nil || !strings.Contains(err.Error(), test.want) {
+					return fmt.Errorf("error %v, want %q", err, test.want)
+				}
+				return nil
+			})
+		})
+	}
+}
