@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 )
@@ -137,6 +138,9 @@ func lowerASCII(s string) (name string, ascii bool, err error) {
 	}
 	if ascii && !strings.HasPrefix(s, "xn--") && !strings.Contains(s, ".xn--") {
 		return s, true, nil
+	}
+	if !utf8.ValidString(s) {
+		return "", false, errors.New("host is not valid UTF-8")
 	}
 	name, err = idnaProfile().ToASCII(s)
 	if err != nil {
