@@ -1,0 +1,194 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclparse"
+
+	"sallyport/audit"
+	"sallyport/gateway"
+	"sallyport/policy"
+)
+
+// daemonFile is sallyport.hcl. Every block and attribute may be left out.
+type daemonFile struct {
+	State    string         `hcl:"state,optional"`
+	Policy   []string       `hcl:"policy,optional"`
+	Log      *logBlock      `hcl:"log,block"`
+	Captures []captureBlock `hcl:"capture,block"`
+	DNS      *dnsBlock      `hcl:"dns,block"`
+	Upstream *upstreamBlock `hcl:"upstream,block"`
+	Audit    *auditBlock    `hcl:"audit,block"`
+	Limits   *limitsBlock   `hcl:"limits,block"`
+	Control  *controlBlock  `hcl:"control,block"`
+}
+
+type logBlock struct {
+	Level string `hcl:"level,optional"`
+	JSON  bool   `hcl:"json,optional"`
+}
+
+// captureBlock is one way in. Which kind it is, its attributes say: interface
+// or netns.
+type captureBlock struct {
+	Name      string    `hcl:"name,label"`
+	Interface []string  `hcl:"interface,optional"` // globs
+	Address   []string  `hcl:"address,optional"`   // the gateway's own on those interfaces, with prefix length
+	NetNS     string    `hcl:"netns,optional"`     // name below /run/netns, or a path
+	Sandbox   string    `hcl:"sandbox,optional"`   // of netns
+	Range     hcl.Range `hcl:",def_range"`
+}
+
+type dnsBlock struct {
+	Denied string `hcl:"denied,optional"`
+	Pool   string `hcl:"pool,optional"`
+}
+
+type upstreamBlock struct {
+	Resolvers []string            `hcl:"resolvers,optional"`
+	CAFile    string              `hcl:"ca_file,optional"`
+	Hosts     map[string][]string `hcl:"hosts,optional"`
+	NAT64     []string            `hcl:"nat64,optional"`
+}
+
+type auditBlock struct {
+	Sync     string `hcl:"sync,optional"`
+	Interval string `hcl:"interval,optional"`
+	Retain   string `hcl:"retain,optional"`
+	MaxSize  int64  `hcl:"max_bytes,optional"`
+	Segment  int64  `hcl:"segment_bytes,optional"`
+}
+
+type limitsBlock struct {
+	Connections        int `hcl:"connections,optional"`
+	SandboxConnections int `hcl:"sandbox_connections,optional"`
+}
+
+type controlBlock struct {
+	Group string `hcl:"group,optional"` // whose members may use the control socket
+}
+
+// readDaemonFile reads path strictly: what is not known is an error.
+func readDaemonFile(path string) (*daemonFile, *hclparse.Parser, hcl.Diagnostics) {
+	parser := hclparse.NewParser()
+	f, diags := parser.ParseHCLFile(path)
+	if diags.HasErrors() {
+		return nil, parser, diags
+	}
+	var d daemonFile
+	diags = append(diags, gohcl.DecodeBody(f.Body, nil, &d)...)
+	return &d, parser, diags
+}
+
+// settings turns the file into what a stack is built from.
+func (d *daemonFile) settings(p paths) (settings, error) {
+	s := settings{state: p.state, policy: d.Policy}
+	if d.State != "" {
+		s.state = d.State
+	}
+	s.own = s.state
+	level, json := "info", false
+	if d.Log != nil {
+		if d.Log.Level != "" {
+			level = d.Log.Level
+		}
+		json = d.Log.JSON
+	}
+	if hclog.LevelFromString(level) == hclog.NoLevel {
+		return s, fmt.Errorf("log level %q is none of trace, debug, info, warn, error", level)
+	}
+	s.log = hclog.New(&hclog.LoggerOptions{Name: "sallyport", Level: hclog.LevelFromString(level), JSONFormat: json, Output: os.Stderr, IndependentLevels: true})
+	for _, step := range []func(*settings) error{d.dns, d.upstream, d.audit, d.limits} {
+		if err := step(&s); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func (d *daemonFile) dns(s *settings) (err error) {
+	if d.DNS == nil {
+		return nil
+	}
+	if s.denied, err = deniedMode(d.DNS.Denied); err != nil {
+		return fmt.Errorf("dns: %w", err)
+	}
+	if d.DNS.Pool != "" {
+		if s.pool, err = netip.ParsePrefix(d.DNS.Pool); err != nil {
+			return fmt.Errorf("dns: pool: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d *daemonFile) upstream(s *settings) error {
+	if d.Upstream == nil {
+		return nil
+	}
+	s.upstream = upstreamSettings{resolvers: d.Upstream.Resolvers, caFile: d.Upstream.CAFile, hosts: map[string][]netip.Addr{}}
+	for name, list := range d.Upstream.Hosts {
+		host, err := policy.CanonicalHost(name)
+		if err != nil {
+			return fmt.Errorf("upstream: hosts: %w", err)
+		}
+		for _, text := range list {
+			a, err := netip.ParseAddr(text)
+			if err != nil {
+				return fmt.Errorf("upstream: hosts: %s: %w", name, err)
+			}
+			s.upstream.hosts[host] = append(s.upstream.hosts[host], a)
+		}
+	}
+	for _, text := range d.Upstream.NAT64 {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return fmt.Errorf("upstream: nat64: %w", err)
+		}
+		s.upstream.nat64 = append(s.upstream.nat64, p)
+	}
+	return nil
+}
+
+func (d *daemonFile) audit(s *settings) (err error) {
+	if d.Audit == nil {
+		return nil
+	}
+	s.audit.retainBytes, s.audit.segment = d.Audit.MaxSize, d.Audit.Segment
+	if d.Audit.Sync != "" {
+		if s.audit.sync, err = audit.ParseSync(d.Audit.Sync); err != nil {
+			return fmt.Errorf("audit: %w", err)
+		}
+	}
+	if s.audit.interval, err = duration(d.Audit.Interval); err != nil {
+		return fmt.Errorf("audit: interval: %w", err)
+	}
+	if s.audit.retain, err = duration(d.Audit.Retain); err != nil {
+		return fmt.Errorf("audit: retain: %w", err)
+	}
+	return nil
+}
+
+func (d *daemonFile) limits(s *settings) error {
+	if d.Limits != nil {
+		s.limits = gateway.Limits{Connections: d.Limits.Connections, SandboxConnections: d.Limits.SandboxConnections}
+	}
+	return nil
+}
+
+// duration reads a duration that may be in days, as 30d. "" is 0.
+func duration(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	var days int
+	if n, err := fmt.Sscanf(s, "%dd", &days); n == 1 && err == nil && s == fmt.Sprintf("%dd", days) {
+		return time.Duration(days) * 24 * time.Hour, nil
+	}
+	return time.ParseDuration(s)
+}

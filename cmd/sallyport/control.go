@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"sallyport/gateway/capture"
+	"sallyport/gateway/identity"
+)
+
+// control is the socket over which the daemon is told what to do. It lies in
+// the file system and is never reachable from a sandbox.
+type control struct {
+	d      *daemonProcess
+	path   string
+	l      net.Listener
+	server *http.Server
+}
+
+const controlSocket = "control.sock"
+
+// openControl listens on the control socket.
+func (d *daemonProcess) openControl() error {
+	if err := os.MkdirAll(d.runtime, 0o755); err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	path := filepath.Join(d.runtime, controlSocket)
+	if c, err := net.Dial("unix", path); err == nil {
+		_ = c.Close() // it only had to answer
+		return &exit{err: fmt.Errorf("another gateway serves on %s", path), hint: "stop it first"}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	c := &control{d: d, path: path, l: l}
+	c.server = &http.Server{Handler: c.routes(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	d.control = c
+	return c.own()
+}
+
+// own gives the socket to the group that the daemon file names.
+func (c *control) own() error {
+	gid := -1
+	if b := c.d.file.Control; b != nil && b.Group != "" {
+		g, err := user.LookupGroup(b.Group)
+		if err != nil {
+			return fmt.Errorf("control: %w", err)
+		}
+		if gid, err = strconv.Atoi(g.Gid); err != nil {
+			return fmt.Errorf("control: %w", err)
+		}
+	}
+	if err := os.Chown(c.path, -1, gid); err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	return os.Chmod(c.path, 0o660)
+}
+
+func (c *control) serve(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = c.close() })
+	defer stop()
+	if err := c.server.Serve(c.l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// close ends the server and its socket file.
+func (c *control) close() error { return errors.Join(c.server.Close(), c.l.Close()) }
+
+func (c *control) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", c.ready)
+	mux.HandleFunc("POST /v1/reload", c.reload)
+	mux.HandleFunc("GET /v1/sandboxes", c.list)
+	mux.HandleFunc("POST /v1/sandboxes", c.attach)
+	mux.HandleFunc("GET /v1/sandboxes/{id}", c.show)
+	mux.HandleFunc("DELETE /v1/sandboxes/{id}", c.detach)
+	return mux
+}
+
+// apiError is the body of a failed call.
+type apiError struct {
+	Error       string            `json:"error"`
+	Diagnostics []json.RawMessage `json:"diagnostics,omitempty"`
+}
+
+// apiSandbox is a sandbox as the control socket shows it.
+type apiSandbox struct {
+	ID     string            `json:"id"`
+	Name   string            `json:"name"`
+	Policy string            `json:"policy"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Env    map[string]string `json:"env,omitempty"` // what to set in the sandbox; of POST and of one sandbox
+	CA     string            `json:"ca,omitempty"`  // PEM
+}
+
+// apiAttach asks for a namespace to be attached.
+type apiAttach struct {
+	Sandbox string            `json:"sandbox"`
+	NetNS   string            `json:"netns,omitempty"` // name below /run/netns, or path
+	PID     int               `json:"pid,omitempty"`   // of a process in the namespace
+	Labels  map[string]string `json:"labels,omitempty"`
+}
+
+func respond(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) // the caller may have gone
+}
+
+// apiReady is the state of the parts that serving needs.
+type apiReady struct {
+	Policy struct {
+		Generation uint64 `json:"generation"`
+		SHA256     string `json:"sha256"`
+	} `json:"policy"`
+	CA        string `json:"ca"` // fingerprint
+	Audit     string `json:"audit"`
+	Sandboxes int    `json:"sandboxes"`
+}
+
+func (c *control) ready(w http.ResponseWriter, _ *http.Request) {
+	var r apiReady
+	code := http.StatusOK
+	if p := c.d.gateway.Policy(); p != nil {
+		r.Policy.Generation, r.Policy.SHA256 = p.Generation(), p.SHA256()
+	}
+	r.CA, r.Audit, r.Sandboxes = c.d.ca.Fingerprint(), "ok", len(c.d.sandboxes.List())
+	if err := c.d.log.Healthy(); err != nil {
+		r.Audit, code = err.Error(), http.StatusServiceUnavailable
+	}
+	respond(w, code, r)
+}
+
+func (c *control) reload(w http.ResponseWriter, _ *http.Request) {
+	diags := c.d.stack.reload()
+	if diags.HasErrors() {
+		e := apiError{Error: "the policy has errors; what was in force stays"}
+		for _, d := range diags.List() {
+			if b, err := json.Marshal(d); err == nil {
+				e.Diagnostics = append(e.Diagnostics, b)
+			}
+		}
+		respond(w, http.StatusUnprocessableEntity, e)
+		return
+	}
+	c.d.captures.reconsider()
+	c.ready(w, nil)
+}
+
+func (c *control) list(w http.ResponseWriter, _ *http.Request) {
+	out := []apiSandbox{}
+	for _, sb := range c.d.sandboxes.List() {
+		out = append(out, apiSandbox{ID: sb.ID, Name: sb.Name, Policy: sb.Policy, Labels: sb.Labels})
+	}
+	respond(w, http.StatusOK, out)
+}
+
+func (c *control) attach(w http.ResponseWriter, r *http.Request) {
+	var in apiAttach
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&in); err != nil {
+		respond(w, http.StatusBadRequest, apiError{Error: err.Error()})
+		return
+	}
+	a := attachment{Sandbox: in.Sandbox, Labels: in.Labels}
+	switch {
+	case in.NetNS != "" && in.PID == 0:
+		a.NetNS = namespacePath(in.NetNS)
+	case in.PID > 0 && in.NetNS == "":
+		a.NetNS = fmt.Sprintf("/proc/%d/ns/net", in.PID)
+	default:
+		respond(w, http.StatusUnprocessableEntity, apiError{Error: "give either netns or pid"})
+		return
+	}
+	sb, err := c.d.captures.attach(a)
+	if err != nil {
+		respond(w, http.StatusUnprocessableEntity, apiError{Error: err.Error()})
+		return
+	}
+	respond(w, http.StatusCreated, c.whole(sb))
+}
+
+// whole is everything that may be known of a sandbox.
+func (c *control) whole(sb *identity.Sandbox) apiSandbox {
+	return apiSandbox{ID: sb.ID, Name: sb.Name, Policy: sb.Policy, Labels: sb.Labels,
+		Env: c.d.sandboxEnv(sb, capture.FilesDir), CA: string(c.d.ca.PEM())}
+}
+
+func (c *control) show(w http.ResponseWriter, r *http.Request) {
+	sb := c.d.sandboxes.ByID(r.PathValue("id"))
+	if sb == nil {
+		respond(w, http.StatusNotFound, apiError{Error: "no such sandbox"})
+		return
+	}
+	respond(w, http.StatusOK, c.whole(sb))
+}
+
+func (c *control) detach(w http.ResponseWriter, r *http.Request) {
+	if err := c.d.captures.detach(r.PathValue("id")); err != nil {
+		respond(w, http.StatusNotFound, apiError{Error: err.Error()})
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}

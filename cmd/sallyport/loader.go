@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"sallyport/gateway"
+	"sallyport/gateway/inject"
+	"sallyport/policy"
+	"sallyport/policy/policyfile"
+	"sallyport/secrets"
+)
+
+// loader turns policy files into snapshots. A load builds everything that
+// can fail; only a snapshot that is whole is handed out.
+type loader struct {
+	paths []string
+	key   []byte // from which shaped placeholders are derived
+	log   hclog.Logger
+	adapt func(*policy.Document) // nil, or a change that a command makes to what was read
+
+	mu         sync.Mutex
+	generation uint64
+	usable     map[string][]string // by sandbox: the secrets that one of its rules injects
+	declared   []policy.Secret     // what the store in use was opened for
+	store      *secrets.Store
+	stop       func() // ends the store in use
+}
+
+// retireAfter is how long a replaced secret store serves the requests that
+// began under it.
+const retireAfter = time.Minute
+
+// load reads the files anew. The diagnostics hold warnings also when a
+// snapshot is returned.
+func (l *loader) load() (*gateway.Snapshot, *policyfile.Diagnostics) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	doc, diags := policyfile.Load(l.paths, policyOptions())
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	if l.adapt != nil {
+		l.adapt(doc)
+	}
+	set, problems := policy.Compile(*doc, l.generation+1)
+	diags.AddProblems(problems)
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	if l.store == nil || !reflect.DeepEqual(l.declared, doc.Secrets) {
+		if problems := l.openStore(doc.Secrets); len(problems) > 0 {
+			diags.AddProblems(problems)
+			return nil, diags
+		}
+	}
+	l.generation++
+	l.usable = usableSecrets(doc)
+	return &gateway.Snapshot{Policy: set, Inject: l.table(set), Secrets: l.store}, diags
+}
+
+// openStore opens the sources that declared name and retires the old store.
+func (l *loader) openStore(declared []policy.Secret) []policy.Problem {
+	var specs []secrets.Spec
+	var problems []policy.Problem
+	for _, s := range declared {
+		src, err := openSource(s.Source)
+		if err != nil {
+			problems = append(problems, policy.Problem{Pos: s.Source.Pos, Severity: policy.Error,
+				Summary: fmt.Sprintf("secret %q: %v", s.Name, err)})
+			continue
+		}
+		specs = append(specs, secrets.Spec{Name: s.Name, Kind: s.Source.Kind, Source: src, TTL: s.TTL, Stale: s.OnErrorStale})
+	}
+	if len(problems) > 0 {
+		return problems
+	}
+	store, err := secrets.Open(secrets.Options{Specs: specs, Logger: l.log.Named("secrets")})
+	if err != nil {
+		return []policy.Problem{{Severity: policy.Error, Summary: err.Error()}}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan struct{})
+	go func() { defer close(ran); store.Run(ctx) }()
+	if l.stop != nil {
+		time.AfterFunc(retireAfter, l.stop)
+	}
+	l.store, l.declared = store, declared
+	l.stop = sync.OnceFunc(func() {
+		cancel()
+		<-ran
+		if err := store.Close(); err != nil {
+			l.log.Warn("secret store was not closed", "error", err)
+		}
+	})
+	return nil
+}
+
+// close ends the store in use.
+func (l *loader) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stop != nil {
+		l.stop()
+	}
+}
+
+// secretsOf returns the names of the secrets that a sandbox of the policy in
+// force may use.
+func (l *loader) secretsOf(sandbox string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.usable[sandbox]
+}
+
+// usableSecrets lists, for each sandbox, the secrets that its own rules or
+// those of its groups inject.
+func usableSecrets(doc *policy.Document) map[string][]string {
+	groups := map[string][]policy.Rule{}
+	for _, g := range doc.Groups {
+		groups[g.Name] = g.Rules
+	}
+	out := map[string][]string{}
+	for _, sb := range doc.Sandboxes {
+		var names []string
+		collect := func(rules []policy.Rule) {
+			for _, r := range rules {
+				for _, ref := range r.Inject {
+					names = append(names, ref.Name)
+				}
+			}
+		}
+		collect(sb.Rules)
+		for _, use := range sb.Use {
+			collect(groups[use.Name])
+		}
+		slices.Sort(names)
+		out[sb.Name] = slices.Compact(names)
+	}
+	return out
+}
+
+func (l *loader) table(set *policy.Set) *inject.Table {
+	var list []inject.Secret
+	for _, s := range set.Secrets() {
+		list = append(list, inject.Secret{Name: s.Name, Spec: s, Covers: func(host string) bool { return set.SecretCovers(s.Name, host) }})
+	}
+	return inject.NewTable(list, set.Sandboxes(), l.key)
+}
+
+// sourceFiles are the files that secrets are read from.
+func (l *loader) sourceFiles() []string {
+	return l.reads(func(k sourceKind) func(attributes) []string { return k.files })
+}
+
+// sourceVariables are the variables that secrets are read from.
+func (l *loader) sourceVariables() []string {
+	return l.reads(func(k sourceKind) func(attributes) []string { return k.variables })
+}
+
+func (l *loader) reads(what func(sourceKind) func(attributes) []string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	kinds := sourceKinds()
+	var out []string
+	for _, s := range l.declared {
+		if f := what(kinds[s.Source.Kind]); f != nil {
+			out = append(out, f(s.Source.Attrs)...)
+		}
+	}
+	return out
+}
+
+// loadKey reads the key of a state folder from which placeholders are
+// derived, or makes it.
+func loadKey(state string) ([]byte, error) {
+	path := filepath.Join(state, "placeholder.key")
+	key, err := os.ReadFile(path)
+	switch {
+	case err == nil && len(key) == 32:
+		return key, nil
+	case err == nil:
+		return nil, fmt.Errorf("%s: not a key of 32 bytes; remove it, and sandboxes get new placeholders", path)
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	key = make([]byte, 32)
+	_, _ = rand.Read(key) // never fails, see crypto/rand
+	f, err := os.CreateTemp(state, "placeholder-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(key)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	// Link fails where another process was quicker; its key is then read.
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}

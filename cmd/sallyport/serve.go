@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+
+	"sallyport/gateway/capture"
+)
+
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	config string
+	policy []string
+	remove bool
+}
+
+func serveCommand() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "The daemon: default route of interfaces, gateway of namespaces",
+		Long: `Serve every capture of the daemon file, and the namespaces that are attached
+with "sallyport sandbox attach".
+
+SIGHUP, or a change of the policy's files, reloads the policy; a policy with an
+error changes nothing. SIGTERM lets requests finish for up to 30 seconds. While
+the daemon is down the sandboxes have no network; when it is up again they have
+the same addresses as before.`,
+		Example: `  sallyport serve
+  sallyport serve --config ./sallyport.hcl --policy ./policy.d
+  sallyport serve --remove      remove the kernel rules that a stopped daemon left`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return f.serve() },
+	}
+	cmd.Flags().StringVar(&f.config, "config", "", "daemon file (default: sallyport.hcl in the configuration folder, if there is one)")
+	cmd.Flags().StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; instead of the daemon file's)")
+	cmd.Flags().BoolVar(&f.remove, "remove", false, "remove the rules in the kernel and exit; interfaces that they guarded have no guard then")
+	return cmd
+}
+
+// drainTime is how long requests may go on after SIGTERM.
+const drainTime = 30 * time.Second
+
+func (f *serveFlags) serve() error {
+	if f.remove {
+		return capture.RemoveRules()
+	}
+	d, err := f.start()
+	if err != nil {
+		return &exit{code: exitConfig, err: err, hint: hintOf(err)}
+	}
+	return d.run()
+}
+
+func hintOf(err error) string {
+	var e *exit
+	if errors.As(err, &e) {
+		return e.hint
+	}
+	return ""
+}
+
+// start reads the configuration, builds the stack and opens every socket.
+// Nothing is served when it fails.
+func (f *serveFlags) start() (_ *daemonProcess, err error) {
+	p, err := userPaths()
+	if err != nil {
+		return nil, err
+	}
+	file, err := f.readConfig(p)
+	if err != nil {
+		return nil, err
+	}
+	s, err := file.settings(p)
+	if err != nil {
+		return nil, err
+	}
+	if len(f.policy) > 0 {
+		s.policy = f.policy
+	}
+	if len(s.policy) == 0 {
+		if s.policy, err = configuredPolicy(p); err != nil {
+			return nil, err
+		}
+	}
+	if err := capture.HideProcess(); err != nil {
+		return nil, err
+	}
+	st, err := build(s)
+	if err != nil {
+		return nil, err
+	}
+	d := &daemonProcess{stack: st, file: file, runtime: p.runtime}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	if err := diagnosed(st.reload()); err != nil {
+		return nil, err
+	}
+	if err := d.openControl(); err != nil {
+		return nil, err
+	}
+	return d, d.openCaptures()
+}
+
+func (f *serveFlags) readConfig(p paths) (*daemonFile, error) {
+	path := f.config
+	if path == "" {
+		path = filepath.Join(p.config, "sallyport.hcl")
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return &daemonFile{}, nil
+		}
+	}
+	file, parser, diags := readDaemonFile(path)
+	if diags.HasErrors() {
+		printHCL(os.Stderr, parser, diags)
+		return nil, fmt.Errorf("%s has errors; nothing was started", path)
+	}
+	return file, nil
+}
+
+// daemonProcess is the running daemon.
+type daemonProcess struct {
+	*stack
+	file     *daemonFile
+	runtime  string
+	control  *control
+	captures captures
+}
+
+// run serves until SIGTERM or SIGINT.
+func (d *daemonProcess) run() error {
+	log := d.settings.log
+	stop := make(chan os.Signal, 2)
+	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(stop)
+	stopHTTP := background(log, "gateway", func(ctx context.Context) error { return d.gateway.Run(ctx, drainTime) })
+	d.captures.serve()
+	stopLinks := background(log, "interfaces", d.captures.watchLinks)
+	stopWatch := background(log, "reload", func(ctx context.Context) error { return d.watch(ctx, d.captures.reconsider) })
+	stopControl := background(log, "control socket", d.control.serve)
+	log.Info("serving", "policy", d.loader.paths, "control", d.control.path)
+	notify(daemon.SdNotifyReady)
+
+	sig := <-stop
+	log.Info("stopping", "signal", sig.String())
+	notify(daemon.SdNotifyStopping)
+	go func() {
+		<-stop // a second signal does not wait
+		d.gateway.CutAll()
+	}()
+	stopControl()
+	stopWatch()
+	stopLinks()
+	d.captures.close()
+	stopHTTP()
+	return d.close()
+}
+
+func notify(state string) {
+	_, _ = daemon.SdNotify(false, state) // without systemd there is nobody to tell
+}
+
+func (d *daemonProcess) close() error {
+	if d.control != nil {
+		_ = d.control.close() // the socket is of no use without the daemon
+	}
+	d.captures.close()
+	return d.stack.close()
+}

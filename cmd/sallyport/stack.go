@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"sallyport/audit"
+	"sallyport/certs"
+	"sallyport/gateway"
+	"sallyport/gateway/dns"
+	"sallyport/gateway/identity"
+	"sallyport/gateway/upstream"
+	"sallyport/policy/policyfile"
+)
+
+// settings are what a stack is built from; the daemon file and the flags of
+// run both come down to them.
+type settings struct {
+	state    string // CA and keys, shared by every gateway of the user
+	own      string // log and state.db of this gateway alone
+	policy   []string
+	denied   gateway.DeniedMode
+	pool     netip.Prefix // zero: the default
+	limits   gateway.Limits
+	upstream upstreamSettings
+	audit    auditSettings
+	log      hclog.Logger
+}
+
+type upstreamSettings struct {
+	resolvers []string
+	caFile    string
+	hosts     map[string][]netip.Addr
+	nat64     []netip.Prefix
+}
+
+type auditSettings struct {
+	sync        audit.Sync
+	interval    time.Duration
+	retain      time.Duration
+	retainBytes int64
+	segment     int64
+}
+
+// stack is a gateway with everything that it stands on. It is built from
+// the log up and taken down in reverse, the log last.
+type stack struct {
+	settings
+	state     *audit.State
+	log       *audit.Log
+	ca        *certs.CA
+	trust     map[string][]byte
+	upstream  *upstream.Upstream
+	pool      *dns.Pool
+	sandboxes *identity.Table
+	loader    *loader
+	gateway   *gateway.Gateway
+	closers   []func() error
+}
+
+// build makes a stack. Nothing serves yet, and no policy is in force.
+func build(s settings) (_ *stack, err error) {
+	st := &stack{settings: s}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, st.close())
+		}
+	}()
+	if err := makeState(s.state); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(s.own, 0o700); err != nil {
+		return nil, err
+	}
+	if st.state, err = audit.OpenState(filepath.Join(s.own, "state.db")); err != nil {
+		return nil, err
+	}
+	st.later(st.state.Close)
+	if st.log, err = audit.Open(audit.Options{Dir: filepath.Join(s.own, "audit"), Sync: s.audit.sync, Interval: s.audit.interval,
+		SegmentBytes: s.audit.segment, RetainAge: s.audit.retain, RetainBytes: s.audit.retainBytes,
+		Logger: s.log.Named("audit"), State: st.state}); err != nil {
+		return nil, err
+	}
+	st.later(st.log.Close)
+	if err := st.openTrust(); err != nil {
+		return nil, err
+	}
+	if err := st.openUpstream(); err != nil {
+		return nil, err
+	}
+	if st.pool, err = dns.NewPool(s.pool, netip.Prefix{}, st.state); err != nil {
+		return nil, err
+	}
+	if st.sandboxes, err = identity.NewTable(st.state); err != nil {
+		return nil, err
+	}
+	key, err := loadKey(s.state)
+	if err != nil {
+		return nil, err
+	}
+	st.loader = &loader{paths: s.policy, key: key, log: s.log}
+	st.later(func() error { st.loader.close(); return nil })
+	return st, st.openGateway()
+}
+
+func (st *stack) openTrust() error {
+	var err error
+	if st.ca, err = certs.LoadOrCreate(st.settings.state, certs.Options{}); err != nil {
+		return err
+	}
+	system, err := certs.SystemBundle()
+	if err != nil {
+		st.settings.log.Warn("no trust bundle of the system was found; sandboxes trust the gateway's alone", "error", err)
+	}
+	st.trust, err = certs.TrustFiles(st.ca, system)
+	return err
+}
+
+func (st *stack) openUpstream() error {
+	var extra []byte
+	if f := st.settings.upstream.caFile; f != "" {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return fmt.Errorf("upstream ca_file: %w", err)
+		}
+		extra = b
+	}
+	roots, err := upstream.Roots(extra)
+	if err != nil {
+		return err
+	}
+	u := st.settings.upstream
+	st.upstream, err = upstream.New(upstream.Options{Resolvers: u.resolvers, Hosts: u.hosts, Roots: roots, NAT64: u.nat64,
+		Self: ownAddresses, Logger: st.settings.log.Named("upstream")})
+	if err != nil {
+		return err
+	}
+	st.later(func() error { st.upstream.Close(); return nil })
+	return nil
+}
+
+func (st *stack) openGateway() error {
+	d := gateway.Deps{Logger: st.settings.log, Audit: st.log, Leaves: certs.NewLeaves(st.ca, certs.LeavesOptions{}),
+		Upstream: st.upstream, Pool: st.pool, Denied: st.denied, Limits: st.limits, Internal: st.internalFile}
+	_, _ = rand.Read(d.TicketKey[:]) // never fails, see crypto/rand
+	var err error
+	st.gateway, err = gateway.New(d)
+	return err
+}
+
+// later adds to what close undoes, last first.
+func (st *stack) later(f func() error) { st.closers = append(st.closers, f) }
+
+func (st *stack) close() error {
+	var errs []error
+	for i := len(st.closers) - 1; i >= 0; i-- {
+		errs = append(errs, st.closers[i]())
+	}
+	st.closers = nil
+	return errors.Join(errs...)
+}
+
+// reload reads the policy and puts it in force. A policy with an error
+// changes nothing.
+func (st *stack) reload() *policyfile.Diagnostics {
+	snap, diags := st.loader.load()
+	e := &audit.Event{Kind: audit.KindPolicy, Phase: audit.PhaseEvent, Severity: audit.Info}
+	if snap == nil {
+		e.Severity, e.Message = audit.High, "policy was not loaded; what was in force stays"
+		e.Error = &audit.Error{Class: "detail", Detail: firstProblem(diags)}
+		if p := st.gateway.Policy(); p != nil {
+			e.Policy = &audit.Policy{Generation: p.Generation(), SHA256: p.SHA256()}
+		}
+	} else {
+		e.Message = "policy in force"
+		e.Policy = &audit.Policy{Generation: snap.Policy.Generation(), SHA256: snap.Policy.SHA256()}
+	}
+	if err := st.log.Write(e); err != nil {
+		st.settings.log.Error("change of policy was not recorded", "error", err)
+	}
+	if snap != nil {
+		st.gateway.Swap(snap)
+		st.settings.log.Info("policy in force", "generation", snap.Policy.Generation(), "sha256", snap.Policy.SHA256())
+	}
+	return diags
+}
+
+// firstProblem is the first error of a load, for one line of a record.
+func firstProblem(diags *policyfile.Diagnostics) string {
+	if err := diags.Err(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// ownAddresses are the addresses of the gateway's host, which no sandbox may
+// reach through it.
+func ownAddresses() []netip.Addr {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	var out []netip.Addr
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, p.Addr().Unmap())
+		}
+	}
+	return out
+}
+
+// record writes an event about a sandbox's life.
+func (st *stack) record(sb *identity.Sandbox, message string, run *audit.Run) error {
+	e := &audit.Event{Kind: audit.KindSandbox, Phase: audit.PhaseEvent, Severity: audit.Info, Message: message, Run: run,
+		Sandbox: &audit.Sandbox{Name: sb.Name, ID: sb.ID, Parent: sb.Parent, Labels: sb.Labels}}
+	if p := st.gateway.Policy(); p != nil {
+		e.Policy = &audit.Policy{Generation: p.Generation(), SHA256: p.SHA256()}
+	}
+	return st.log.Write(e)
+}
+
+// background runs f until the returned function is called, which waits.
+func background(log hclog.Logger, what string, f func(context.Context) error) func() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := f(ctx); err != nil {
+			log.Error(what+" ended", "error", err)
+		}
+	}()
+	return func() { cancel(); <-done }
+}

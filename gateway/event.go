@@ -1,0 +1,108 @@
+package gateway
+
+import (
+	"net/netip"
+	"time"
+
+	"sallyport/audit"
+	"sallyport/gateway/identity"
+	"sallyport/gateway/inject"
+	"sallyport/policy"
+)
+
+// event is an audit event with the conversions from the gateway's own types.
+type event struct{ audit.Event }
+
+// event begins an event about sb under the policy of s.
+func (g *Gateway) event(s *Snapshot, kind audit.Kind, phase audit.Phase, sb *identity.Sandbox) *event {
+	e := &event{}
+	e.Kind, e.Phase = kind, phase
+	if sb != nil {
+		e.Sandbox = &audit.Sandbox{Name: sb.Name, ID: sb.ID, Parent: sb.Parent, Labels: sb.Labels}
+	}
+	if s != nil && s.Policy != nil {
+		e.Policy = &audit.Policy{Generation: s.Policy.Generation(), SHA256: s.Policy.SHA256()}
+	}
+	return e
+}
+
+// record writes e and returns when it would survive the end of the process.
+func (g *Gateway) record(e *event) error {
+	if e.Verdict == policy.Deny.String() {
+		g.denied.Add(max(e.Count, 1))
+	}
+	return g.Audit.Write(&e.Event)
+}
+
+// Denials returns how many attempts were denied since the start.
+func (g *Gateway) Denials() uint64 { return g.denied.Load() }
+
+// recordOrLog writes an event that nothing waits for.
+func (g *Gateway) recordOrLog(e *event) {
+	if err := g.record(e); err != nil {
+		g.Logger.Error("event was not recorded", "kind", e.Kind, "phase", e.Phase, "error", err)
+	}
+}
+
+func (e *event) decide(d policy.Decision) {
+	e.Verdict = d.Verdict.String()
+	e.Reason, e.Message = string(d.Reason), d.Message
+	e.Severity = severity(d)
+	if d.Rule != nil {
+		e.Rule = rule(d.Rule)
+		e.Alert = d.Rule.Alert
+	}
+	if d.Would != nil {
+		e.Would = &audit.Would{Verdict: policy.Deny.String(), Reason: string(d.Would.Reason)}
+		if d.Would.Rule != nil && e.Rule == nil {
+			e.Rule = rule(d.Would.Rule)
+		}
+	}
+}
+
+func rule(r *policy.Rule) *audit.Rule {
+	out := &audit.Rule{ID: r.Owner + " " + r.Action.String() + ` "` + r.Host + `"`, Action: r.Action.String(),
+		File: r.Pos.File, Line: r.Pos.Line, Ticket: r.Ticket}
+	if !r.Expires.IsZero() {
+		out.Expires = r.Expires.UTC().Format(time.RFC3339)
+	}
+	return out
+}
+
+func (e *event) peers(src, dst netip.AddrPort) {
+	if src.IsValid() {
+		e.Src = &audit.Addr{IP: src.Addr().Unmap().String(), Port: src.Port()}
+	}
+	if dst.IsValid() {
+		e.Dst = &audit.Addr{IP: dst.Addr().Unmap().String(), Port: dst.Port()}
+	}
+}
+
+func (e *event) uses(us []inject.Use) {
+	for _, u := range us {
+		e.Secrets = append(e.Secrets, audit.SecretUse{Name: u.Name, Place: u.Place, Action: u.Action, Count: u.Count})
+	}
+}
+
+// severity grades a decision by what its reason says about intent.
+func severity(d policy.Decision) audit.Severity {
+	if d.Verdict == policy.Allow {
+		return audit.Info
+	}
+	switch d.Reason {
+	case policy.PlaceholderLeak, policy.SecretExfiltration, policy.ResolvesMetadata, policy.SpoofedSource:
+		return audit.Critical
+	case policy.AuthorityMismatch, policy.AuthorityAmbiguous, policy.Smuggling, policy.PlaintextInjection, policy.PlaceholderPlace,
+		policy.ForeignCredential, policy.CredentialPattern, policy.ResolvesPrivate, policy.ResolvesLoopback,
+		policy.ResolvesLinkLocal, policy.ResolvesEmbedded, policy.ResolvesSelf, policy.ResolvesReserved, policy.AddressNotInRule,
+		policy.UnknownSandbox, policy.AuditUnavailable:
+		return audit.High
+	case policy.HostDenied, policy.IPLiteral, policy.NoSNI, policy.ECHUnsupported, policy.BadHostname, policy.DoTBlocked,
+		policy.ConnectRefused, policy.GitPushNotAllowed, policy.SecretUnavailable, policy.PolicyUnavailable, policy.Revoked:
+		return audit.Medium
+	}
+	return audit.Low
+}
+
+// milliseconds is a duration in the log's unit.
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

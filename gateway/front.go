@@ -1,0 +1,193 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"sallyport/gateway/http1"
+)
+
+// front is the one HTTP server of a gateway. Connections reach it one by one
+// after they were decided, each as plain text, HTTP/1.1 behind a guard and
+// HTTP/2 by prior knowledge.
+type front struct {
+	server *http.Server
+	conns  chan net.Conn
+	done   chan struct{}
+	once   sync.Once
+}
+
+// maxStreams is how many requests of one HTTP/2 connection run at once.
+const maxStreams = 250
+
+func newFront(g *Gateway) *front {
+	f := &front{conns: make(chan net.Conn), done: make(chan struct{})}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	f.server = &http.Server{
+		Handler:           http.HandlerFunc(g.serveHTTP),
+		Protocols:         &protocols,
+		ReadHeaderTimeout: g.Limits.HeadTimeout,
+		IdleTimeout:       g.Limits.IdleTimeout,
+		MaxHeaderBytes:    g.Limits.MaxHead + 8<<10, // the guard is the stricter
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams,
+			SendPingTimeout:      time.Minute,
+			PingTimeout:          15 * time.Second,
+			WriteByteTimeout:     time.Minute,
+		},
+		ErrorLog: g.Logger.Named("front").StandardLogger(nil),
+		ConnContext: func(ctx context.Context, nc net.Conn) context.Context {
+			if fc, ok := nc.(*frontConn); ok {
+				return context.WithValue(ctx, connKey{}, fc.c)
+			}
+			return ctx
+		},
+	}
+	return f
+}
+
+type connKey struct{}
+
+// connOf returns the connection that a request came on.
+func connOf(ctx context.Context) *conn {
+	c, _ := ctx.Value(connKey{}).(*conn)
+	return c
+}
+
+func (f *front) serve() error {
+	err := f.server.Serve(f)
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// shutdown stops taking connections and closes those that are idle, until
+// ctx ends; then it closes all.
+func (f *front) shutdown(ctx context.Context) {
+	if err := f.server.Shutdown(ctx); err != nil {
+		_ = f.server.Close() // what does not end is cut
+	}
+}
+
+// Accept, Close and Addr make front the listener of its own server.
+func (f *front) Accept() (net.Conn, error) {
+	select {
+	case c := <-f.conns:
+		return c, nil
+	case <-f.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept.
+func (f *front) Close() error {
+	f.once.Do(func() { close(f.done) })
+	return nil
+}
+
+// Addr is of no meaning: the connections come from elsewhere.
+func (f *front) Addr() net.Addr { return &net.TCPAddr{} }
+
+// plain serves HTTP/1.1 on a connection without TLS.
+func (f *front) plain(c *conn) { f.hand(c, c.client) }
+
+// tls serves HTTP on the clear side of t, by the protocol that was agreed.
+func (f *front) tls(c *conn, t *tls.Conn) { f.hand(c, &clearConn{Conn: t, c: c}) }
+
+func (f *front) hand(c *conn, nc net.Conn) {
+	fc := &frontConn{Conn: nc, c: c}
+	if c.tls != nil && c.tls.ALPN == "h2" {
+		fc.Conn = &prefaceConn{Conn: nc}
+	} else {
+		fc.guard = http1.NewGuard(nc, c.g.Limits.MaxHead, c.g.Limits.MaxFields)
+		fc.Conn = fc.guard
+	}
+	c.guard = fc.guard
+	select {
+	case f.conns <- fc:
+	case <-f.done:
+		c.client.reset()
+	}
+}
+
+// frontConn is what the server sees of a connection.
+type frontConn struct {
+	net.Conn
+	c     *conn
+	guard *http1.Guard // nil for HTTP/2
+}
+
+// Close closes the clear side and then the sandbox's.
+func (f *frontConn) Close() error {
+	err := f.Conn.Close()
+	return errors.Join(err, ignoreClosed(f.c.client.Close()))
+}
+
+// CloseWrite half-closes, if the connection can.
+func (f *frontConn) CloseWrite() error {
+	if c, ok := f.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// clearConn is the opened side of a TLS connection. Under TLS 1.3 a client
+// says that it distrusts the certificate only when the server's handshake is
+// done, so its first read may bring that.
+type clearConn struct {
+	*tls.Conn
+	c    *conn
+	read bool
+}
+
+func (t *clearConn) Read(p []byte) (int, error) {
+	n, err := t.Conn.Read(p)
+	if !t.read {
+		t.read = n > 0
+		if _, ok := distrust(err); ok {
+			t.read = true
+			t.c.recordHandshakeFailure(err)
+		}
+	}
+	return n, err
+}
+
+// prefaceConn lets HTTP/2 through and nothing else: a client that agreed on
+// h2 must begin with its preface (RFC 9113, section 3.4).
+type prefaceConn struct {
+	net.Conn
+	seen int
+}
+
+var errNoPreface = errors.New("no HTTP/2 preface after h2 was agreed")
+
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+func (p *prefaceConn) Read(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	if p.seen < len(preface) {
+		m := min(n, len(preface)-p.seen)
+		if !bytes.Equal(b[:m], []byte(preface[p.seen:p.seen+m])) {
+			return 0, errNoPreface
+		}
+		p.seen += m
+	}
+	return n, err
+}
+
+// CloseWrite half-closes, if the connection can.
+func (p *prefaceConn) CloseWrite() error {
+	if c, ok := p.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}

@@ -1,0 +1,166 @@
+package http1
+
+import (
+	"bytes"
+	"math"
+)
+
+// bodyState is where in a request's body the guard stands.
+type bodyState struct {
+	remaining int64 // bytes of a Content-Length body, or of the chunk that is read
+	chunked   bool
+	part      chunkPart
+	trailer   int  // bytes of trailer lines read
+	skipped   bool // the empty line before a request line was taken
+}
+
+type chunkPart uint8
+
+const (
+	chunkSize chunkPart = iota
+	chunkData
+	chunkEnd // the CRLF after the data
+	chunkTrailer
+)
+
+// inside says whether bytes of the body are still to come.
+func (s *bodyState) inside() bool { return s.remaining > 0 || s.chunked }
+
+// stepBody judges body bytes in g.in; see step.
+func (g *Guard) stepBody() bool {
+	if len(g.in) == 0 {
+		return false
+	}
+	if g.body.remaining > 0 {
+		n := int(min(int64(len(g.in)), g.body.remaining))
+		g.deliver(n)
+		g.body.remaining -= int64(n)
+		return true
+	}
+	switch g.body.part {
+	case chunkData:
+		g.body.part = chunkEnd
+		return true
+	case chunkEnd:
+		if len(g.in) < 2 {
+			return false
+		}
+		if g.in[0] != '\r' || g.in[1] != '\n' {
+			return g.broken("chunk data is longer than its size says")
+		}
+		g.deliver(2)
+		g.body.part = chunkSize
+		return true
+	case chunkTrailer:
+		return g.stepTrailer()
+	default:
+		return g.stepSize()
+	}
+}
+
+// stepSize reads a chunk-size line (RFC 9112, section 7.1).
+func (g *Guard) stepSize() bool {
+	end, ok := g.line(maxChunkLine)
+	if !ok {
+		return g.err != nil
+	}
+	size, ok := parseChunkSize(g.in[:end])
+	if !ok {
+		return g.broken("malformed chunk size")
+	}
+	g.deliver(end + 2)
+	g.body.remaining = size
+	g.body.part = chunkData
+	if size == 0 {
+		g.body.part = chunkTrailer
+	}
+	return true
+}
+
+// stepTrailer reads one trailer line, or the empty one that ends the body.
+func (g *Guard) stepTrailer() bool {
+	end, ok := g.line(maxTrailer)
+	if !ok {
+		return g.err != nil
+	}
+	if end > 0 {
+		name, _, found := bytes.Cut(g.in[:end], []byte(":"))
+		if !found || !token(string(name)) {
+			return g.broken("malformed trailer field")
+		}
+		if equalFold(name, "transfer-encoding") || equalFold(name, "content-length") || equalFold(name, "host") {
+			return g.broken("framing field in the trailers")
+		}
+		if g.body.trailer += end + 2; g.body.trailer > maxTrailer {
+			return g.broken("trailers are too large")
+		}
+		g.deliver(end + 2)
+		return true
+	}
+	g.deliver(2)
+	g.body = bodyState{}
+	return true
+}
+
+// line finds the CRLF that ends the line at the start of g.in and checks the
+// line's bytes. When it is not there yet, or g.err was set, ok is false.
+func (g *Guard) line(limit int) (end int, ok bool) {
+	end = bytes.Index(g.in, []byte("\r\n"))
+	have := g.in
+	if end >= 0 {
+		have = g.in[:end+2]
+	}
+	if v := checkLines(have[:min(len(have), limit+2)]); v != nil {
+		g.broken(v.Detail)
+		return 0, false
+	}
+	if end > limit || end < 0 && len(g.in) > limit {
+		g.broken("chunk line is too long")
+		return 0, false
+	}
+	return end, end >= 0
+}
+
+// deliver moves n judged bytes out.
+func (g *Guard) deliver(n int) {
+	g.out = g.in[:n:n]
+	g.in = g.in[n:]
+}
+
+// broken ends the stream inside a body: the request was decided and its
+// upstream half is cut by the error.
+func (g *Guard) broken(detail string) bool {
+	g.err = &Violation{Detail: detail}
+	g.in = nil
+	return true
+}
+
+// parseChunkSize reads the size and ignores extensions.
+func parseChunkSize(b []byte) (int64, bool) {
+	digits := b
+	if i := bytes.IndexByte(b, ';'); i >= 0 {
+		digits = bytes.TrimRight(b[:i], " \t")
+	}
+	if len(digits) == 0 || len(digits) > 16 {
+		return 0, false
+	}
+	var n int64
+	for _, c := range digits {
+		var d int64
+		switch {
+		case '0' <= c && c <= '9':
+			d = int64(c - '0')
+		case 'a' <= c && c <= 'f':
+			d = int64(c-'a') + 10
+		case 'A' <= c && c <= 'F':
+			d = int64(c-'A') + 10
+		default:
+			return 0, false
+		}
+		if n > (math.MaxInt64-15)/16 {
+			return 0, false
+		}
+		n = n*16 + d
+	}
+	return n, true
+}

@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"sallyport/policy"
+)
+
+// live is what is open at the moment: connections, requests and relays, each
+// with what policy was asked about it, so that it can be asked again.
+type live struct {
+	mu      sync.Mutex
+	entries map[*liveEntry]struct{}
+	idle    chan struct{} // closed when the last entry goes, while somebody waits
+}
+
+type liveEntry struct {
+	sandboxID string
+	request   policy.Request
+	cut       func(policy.Decision)
+}
+
+func (l *live) add(sandboxID string, r policy.Request, cut func(policy.Decision)) *liveEntry {
+	e := &liveEntry{sandboxID: sandboxID, request: r, cut: cut}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.entries == nil {
+		l.entries = map[*liveEntry]struct{}{}
+	}
+	l.entries[e] = struct{}{}
+	return e
+}
+
+func (l *live) remove(e *liveEntry) {
+	if e == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.entries, e)
+	if len(l.entries) == 0 && l.idle != nil {
+		close(l.idle)
+		l.idle = nil
+	}
+}
+
+// recheck asks set about everything that is open and cuts what it denies.
+func (l *live) recheck(set *policy.Set, now time.Time) {
+	l.cutWhere(func(e *liveEntry) (policy.Decision, bool) {
+		r := e.request
+		r.Now = now
+		d := set.Decide(r)
+		return d, d.Verdict != policy.Allow
+	})
+}
+
+// cutSandbox cuts everything of one life of a sandbox.
+func (l *live) cutSandbox(id string) {
+	l.cutWhere(func(e *liveEntry) (policy.Decision, bool) {
+		return policy.Decision{Reason: policy.Revoked, Message: "the sandbox has ended"}, e.sandboxID == id
+	})
+}
+
+// cutAll cuts what is left when the gateway stops.
+func (l *live) cutAll() {
+	l.cutWhere(func(*liveEntry) (policy.Decision, bool) {
+		return policy.Decision{Reason: policy.Revoked, Message: "the gateway is stopping"}, true
+	})
+}
+
+func (l *live) cutWhere(match func(*liveEntry) (policy.Decision, bool)) {
+	type cut struct {
+		e *liveEntry
+		d policy.Decision
+	}
+	var cuts []cut
+	l.mu.Lock()
+	for e := range l.entries {
+		if d, ok := match(e); ok {
+			cuts = append(cuts, cut{e, d})
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range cuts { // outside the lock: a cut removes its entry
+		c.e.cut(c.d)
+	}
+}
+
+// waitFor waits until nothing is open or ctx ends.
+func (l *live) waitFor(ctx context.Context) {
+	l.mu.Lock()
+	if len(l.entries) == 0 {
+		l.mu.Unlock()
+		return
+	}
+	if l.idle == nil {
+		l.idle = make(chan struct{})
+	}
+	idle := l.idle
+	l.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}

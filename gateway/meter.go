@@ -1,0 +1,100 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sallyport/policy"
+)
+
+// meter is the sandbox's side of a connection: it counts bytes, gives back
+// what was peeked, and tells once when it is closed.
+type meter struct {
+	net.Conn
+	in, out atomic.Int64 // bytes read from and written to the sandbox
+
+	held    []byte // peeked, to be read again; used by one reader at a time
+	closed  sync.Once
+	onClose func() // set before the connection is shared
+	revoked atomic.Pointer[policy.Decision]
+}
+
+func newMeter(c net.Conn) *meter { return &meter{Conn: c} }
+
+const peekSize = 1 << 10
+
+// peek waits for the first bytes, at most wait, and keeps them for Read.
+func (m *meter) peek(wait time.Duration) ([]byte, error) {
+	if len(m.held) > 0 {
+		return m.held, nil
+	}
+	if err := m.Conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return nil, err
+	}
+	b := make([]byte, peekSize)
+	n, err := m.Conn.Read(b)
+	m.in.Add(int64(n))
+	m.held = b[:n]
+	return m.held, errors.Join(err, m.Conn.SetReadDeadline(time.Time{}))
+}
+
+// unread puts bytes that were read before what is still to come.
+func (m *meter) unread(b []byte) { m.held = b }
+
+func (m *meter) Read(p []byte) (int, error) {
+	if len(m.held) > 0 {
+		n := copy(p, m.held)
+		if m.held = m.held[n:]; len(m.held) == 0 {
+			m.held = nil
+		}
+		return n, nil
+	}
+	n, err := m.Conn.Read(p)
+	m.in.Add(int64(n))
+	return n, err
+}
+
+func (m *meter) Write(p []byte) (int, error) {
+	n, err := m.Conn.Write(p)
+	m.out.Add(int64(n))
+	return n, err
+}
+
+// CloseWrite half-closes where the connection can.
+func (m *meter) CloseWrite() error {
+	if c, ok := m.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// Close closes the connection and, the first time, tells onClose.
+func (m *meter) Close() error {
+	err := m.Conn.Close()
+	m.closed.Do(func() {
+		if m.onClose != nil {
+			m.onClose()
+		}
+	})
+	return err
+}
+
+// reset closes with RST, so that the client fails at once.
+func (m *meter) reset() {
+	if c, ok := m.Conn.(interface{ SetLinger(int) error }); ok {
+		_ = c.SetLinger(0) // fails only on a connection that is gone
+	}
+	_ = m.Close()
+}
+
+// revoke resets a connection that policy no longer allows.
+func (m *meter) revoke(why policy.Decision) {
+	m.revoked.Store(&why)
+	m.reset()
+}
+
+var _ io.ReadWriteCloser = (*meter)(nil)

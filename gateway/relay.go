@@ -1,0 +1,175 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sallyport/audit"
+	"sallyport/gateway/upstream"
+	"sallyport/policy"
+)
+
+// outcome is how an admitted attempt went upstream.
+type outcome struct {
+	upstream *audit.Upstream
+	failure  *audit.Error
+}
+
+// relayTCP copies a connection that a tcp rule allows, from the first byte.
+func (c *conn) relayTCP(ctx context.Context, d policy.Decision) {
+	c.relay(ctx, d)
+}
+
+// relayPassthrough copies a TLS connection that is not opened. Its SNI was
+// checked against the name that was looked up.
+func (c *conn) relayPassthrough(ctx context.Context, d policy.Decision) {
+	c.relay(ctx, d)
+}
+
+// relay checks the addresses, records, dials and copies, in this order.
+func (c *conn) relay(ctx context.Context, d policy.Decision) {
+	g := c.g
+	r, denied := g.route(ctx, c.target(d), func() *event { return c.event(audit.KindDNS, audit.PhaseEvent) })
+	if denied != nil {
+		denied.Rule = d.Rule
+		c.refuse(*denied)
+		return
+	}
+	if err := c.admitConn(d); err != nil {
+		return
+	}
+	var info upstream.Info
+	up, err := g.Upstream.Dial(upstream.WithInfo(ctx, &info), r)
+	o := &outcome{upstream: upstreamOf(info)}
+	c.outcome.Store(o)
+	if err != nil {
+		c.outcome.Store(&outcome{o.upstream, failureOf(err)})
+		c.client.reset()
+		return
+	}
+	if err := splice(c.client, up, g.Limits.RelayIdle); err != nil {
+		c.outcome.Store(&outcome{o.upstream, failureOf(err)})
+		c.client.reset()
+		return
+	}
+	_ = c.client.Close() // both directions have ended
+}
+
+// target is what the connection's host and port stand for upstream.
+func (c *conn) target(d policy.Decision) upstream.Target {
+	return upstream.Target{Sandbox: c.sandbox.ID, Host: c.host, Port: c.dst.Port(), Addresses: d.Addresses, Metadata: d.Metadata}
+}
+
+// route resolves a target to addresses that may be dialled. A question that
+// leaves for it is recorded before it does, as the event that about gives.
+func (g *Gateway) route(ctx context.Context, t upstream.Target, about func() *event) (upstream.Route, *policy.Decision) {
+	r, err := g.Upstream.Route(ctx, t, func() error {
+		e := about()
+		e.Message = "resolving " + t.Host
+		return g.record(e)
+	})
+	var refused *upstream.Refusal
+	switch {
+	case err == nil:
+		return r, nil
+	case errors.As(err, &refused):
+		return r, &policy.Decision{Reason: policy.Reason(refused.Reason), Message: refused.Message}
+	default:
+		_, detail := upstream.ErrorClass(err)
+		return r, &policy.Decision{Reason: policy.ResolveFailed, Message: t.Host + " could not be resolved: " + detail}
+	}
+}
+
+func upstreamOf(i upstream.Info) *audit.Upstream {
+	if i.Addr == (netip.AddrPort{}) {
+		return nil
+	}
+	return &audit.Upstream{IP: i.Addr.Addr().String(), Port: i.Addr.Port(), Reused: i.Reused,
+		TLSVersion: i.TLSVersion, ALPN: i.ALPN, ConnectMS: milliseconds(i.Connect)}
+}
+
+func failureOf(err error) *audit.Error {
+	class, detail := upstream.ErrorClass(err)
+	return &audit.Error{Class: class, Detail: detail}
+}
+
+var errRelayIdle = errors.New("relay idle")
+
+// splice copies both ways until both have ended, passing each half-close on.
+// Without a byte in either direction for idle, it ends.
+func splice(client *meter, up net.Conn, idle time.Duration) error {
+	defer up.Close()
+	var last atomic.Int64
+	last.Store(time.Now().UnixNano())
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	wg.Go(func() { errs[0] = copyHalf(up, client, &last, idle, client) })
+	wg.Go(func() { errs[1] = copyHalf(client, up, &last, idle, client) })
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// copyHalf copies one direction and passes its end on. An error ends the
+// other direction too.
+func copyHalf(dst, src net.Conn, last *atomic.Int64, idle time.Duration, client *meter) error {
+	bp := buffers.get()
+	defer buffers.put(bp)
+	for {
+		_ = src.SetReadDeadline(time.Now().Add(idle)) // an error comes again from Read
+		n, err := src.Read(*bp)
+		if n > 0 {
+			last.Store(time.Now().UnixNano())
+			if _, werr := dst.Write((*bp)[:n]); werr != nil {
+				err = werr
+			}
+		}
+		switch {
+		case err == nil:
+			continue
+		case errors.Is(err, io.EOF):
+			if c, ok := dst.(interface{ CloseWrite() error }); ok {
+				return ignoreClosed(c.CloseWrite())
+			}
+			return ignoreClosed(dst.Close())
+		case isTimeout(err):
+			if time.Since(time.Unix(0, last.Load())) < idle {
+				continue
+			}
+			err = errRelayIdle
+		}
+		_ = dst.Close()
+		_ = src.Close()
+		if client.revoked.Load() != nil {
+			return nil
+		}
+		return err
+	}
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// bufferPool lends copy buffers.
+type bufferPool struct{ p sync.Pool }
+
+const bufferSize = 32 << 10
+
+func (b *bufferPool) get() *[]byte {
+	if v, ok := b.p.Get().(*[]byte); ok {
+		return v
+	}
+	s := make([]byte, bufferSize)
+	return &s
+}
+
+func (b *bufferPool) put(v *[]byte) { b.p.Put(v) }

@@ -1,0 +1,123 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"sallyport/gateway/capture"
+	"sallyport/gateway/dns"
+	"sallyport/gateway/identity"
+)
+
+// Inbound is one way in: the sockets of a capture, and who speaks on them.
+// The one that serves closes what it was given.
+type Inbound struct {
+	Name         string         // for the operational log
+	TCP          []net.Listener // LocalAddr of what they accept is the original destination
+	DNSPackets   []dns.PacketConn
+	DNSListeners []net.Listener
+	Packets      *capture.PacketLog // refused packets; may be nil
+
+	// Identify says which sandbox speaks from src.
+	Identify func(src netip.Addr) (*identity.Sandbox, bool)
+}
+
+// NewInbound returns the way in that a capture's sockets are.
+func NewInbound(name string, s *capture.Sockets, identify func(netip.Addr) (*identity.Sandbox, bool)) *Inbound {
+	in := &Inbound{Name: name, TCP: s.TCP, DNSListeners: s.DNSListeners, Packets: s.Packets, Identify: identify}
+	for _, p := range s.DNSPackets {
+		in.DNSPackets = append(in.DNSPackets, p)
+	}
+	return in
+}
+
+// Serve serves in until ctx ends or its sockets fail; then it closes them.
+// Connections that are open live on, until Run ends.
+func (g *Gateway) Serve(ctx context.Context, in *Inbound) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		wg   sync.WaitGroup
+		errs = make(chan error, len(in.TCP)+len(in.DNSListeners)+len(in.DNSPackets)+1)
+	)
+	serve := func(f func() error) {
+		wg.Go(func() {
+			if err := f(); err != nil && ctx.Err() == nil {
+				errs <- err
+			}
+			cancel() // one socket without the others is half a capture
+		})
+	}
+	questions := dns.NewServer(g.serveQuestions(in), dns.Options{
+		Logger:    g.Logger.Named("dns"),
+		Malformed: func(_ context.Context, m dns.Malformed) { sb, _ := in.Identify(m.Peer.Addr()); g.malformed(sb, m) },
+	})
+	for _, p := range in.DNSPackets {
+		serve(func() error { return questions.ServePackets(ctx, p) })
+	}
+	for _, l := range in.DNSListeners {
+		serve(func() error { return questions.ServeTCP(ctx, l) })
+	}
+	for _, l := range in.TCP {
+		serve(func() error { return g.accept(ctx, l, in) })
+	}
+	if in.Packets != nil {
+		serve(func() error { return g.packets(ctx, in) })
+	}
+	<-ctx.Done()
+	in.Close()
+	wg.Wait()
+	select {
+	case err := <-errs:
+		return err
+	default:
+		return nil
+	}
+}
+
+// Close closes the sockets. Serve does it too.
+func (in *Inbound) Close() {
+	for _, l := range in.TCP {
+		_ = l.Close()
+	}
+	for _, l := range in.DNSListeners {
+		_ = l.Close()
+	}
+	for _, p := range in.DNSPackets {
+		_ = p.Close()
+	}
+	if in.Packets != nil {
+		_ = in.Packets.Close()
+	}
+}
+
+// accept hands each connection to serveConn on a goroutine of its own.
+func (g *Gateway) accept(ctx context.Context, l net.Listener, in *Inbound) error {
+	wait := time.Duration(0)
+	for {
+		nc, err := l.Accept()
+		var temporary interface{ Temporary() bool }
+		switch {
+		case err == nil:
+			wait = 0
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return nil
+		case errors.As(err, &temporary) && temporary.Temporary(): // out of descriptors
+			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+			g.Logger.Warn("connection was not accepted", "capture", in.Name, "error", err, "again_in", wait)
+			select {
+			case <-time.After(wait):
+				continue
+			case <-ctx.Done():
+				return nil
+			}
+		default:
+			return err
+		}
+		g.conns.Go(func() { g.serveConn(context.WithoutCancel(ctx), nc, in) })
+	}
+}

@@ -1,0 +1,104 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// isExtendedConnect says whether r opens a WebSocket on an HTTP/2 stream
+// (RFC 8441, section 4). The server offers it when the program is built with
+// the go:debug setting http2xconnect=1.
+func isExtendedConnect(r *http.Request) bool {
+	return r.ProtoMajor == 2 && r.Method == http.MethodConnect && slices.Equal(r.Header[":protocol"], []string{"websocket"})
+}
+
+// upgradeExtendedConnect turns a WebSocket over HTTP/2 into the handshake of
+// HTTP/1.1, which every upstream knows.
+func upgradeExtendedConnect(out *http.Request) {
+	key := make([]byte, 16)
+	_, _ = rand.Read(key) // never fails, see crypto/rand
+	out.Method = http.MethodGet
+	out.Proto, out.ProtoMajor, out.ProtoMinor = "HTTP/1.1", 1, 1
+	out.Body, out.ContentLength = http.NoBody, 0
+	delete(out.Header, ":protocol")
+	out.Header.Set("Connection", "Upgrade")
+	out.Header.Set("Upgrade", "websocket")
+	out.Header.Set("Sec-Websocket-Key", base64.StdEncoding.EncodeToString(key))
+}
+
+// switchesToWebSocket says whether an answer of 101 is the WebSocket
+// handshake's.
+func switchesToWebSocket(h http.Header) bool {
+	upgrade := slices.ContainsFunc(splitList(h["Connection"]), func(s string) bool { return strings.EqualFold(s, "upgrade") })
+	return upgrade && strings.EqualFold(h.Get("Upgrade"), "websocket")
+}
+
+// streamHijacker presents an HTTP/2 stream as the connection that goproxy
+// takes over after 101, which the client sees as 200 (RFC 8441, section 5).
+type streamHijacker struct{ *answerWriter }
+
+// WriteHeader begins the answer, in the form that the stream has.
+func (h *streamHijacker) WriteHeader(code int) {
+	if code == http.StatusSwitchingProtocols {
+		for _, name := range []string{"Connection", "Upgrade", "Sec-Websocket-Accept"} {
+			h.Header().Del(name)
+		}
+		code = http.StatusOK
+	}
+	h.answerWriter.WriteHeader(code)
+	h.Flush()
+}
+
+// Hijack takes the stream over.
+func (h *streamHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c := &hijackedConn{Conn: &streamConn{h.answerWriter}, x: h.x}
+	h.x.hijacked.Store(c)
+	if h.x.revoked.Load() != nil {
+		_ = c.Close()
+	}
+	return c, bufio.NewReadWriter(bufio.NewReader(bytes.NewReader(nil)), bufio.NewWriter(io.Discard)), nil
+}
+
+// streamConn is an HTTP/2 stream as a connection.
+type streamConn struct{ w *answerWriter }
+
+func (s *streamConn) Read(p []byte) (int, error) { return s.w.x.r.in.Body.Read(p) }
+
+func (s *streamConn) Write(p []byte) (int, error) {
+	n, err := s.w.ResponseWriter.Write(p)
+	if err == nil {
+		err = s.w.control.Flush()
+	}
+	return n, err
+}
+
+// Close ends reading; the stream itself ends with its handler.
+func (s *streamConn) Close() error { return s.w.x.r.in.Body.Close() }
+
+// LocalAddr is of no meaning on a stream.
+func (s *streamConn) LocalAddr() net.Addr { return &net.TCPAddr{} }
+
+// RemoteAddr is of no meaning on a stream.
+func (s *streamConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
+
+// SetDeadline bounds reads and writes of the stream.
+func (s *streamConn) SetDeadline(t time.Time) error {
+	if err := s.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return s.SetWriteDeadline(t)
+}
+
+// SetReadDeadline bounds reads of the stream.
+func (s *streamConn) SetReadDeadline(t time.Time) error { return s.w.control.SetReadDeadline(t) }
+
+// SetWriteDeadline bounds writes of the stream.
+func (s *streamConn) SetWriteDeadline(t time.Time) error { return s.w.control.SetWriteDeadline(t) }

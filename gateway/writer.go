@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+)
+
+// buffers lends copy buffers to every relay and answer.
+var buffers bufferPool
+
+// answerWriter is the sandbox's side of an exchange. It sends on what has
+// come as soon as the upstream pauses, so that no stream is held back, and
+// leaves the grouping of bytes that come together to the server.
+type answerWriter struct {
+	http.ResponseWriter
+	x       *exchange
+	control *http.ResponseController
+	begun   bool
+	written int64
+}
+
+// writer returns the writer that goproxy is to write the answer to.
+func (x *exchange) writer() http.ResponseWriter {
+	w := &answerWriter{ResponseWriter: x.r.w, x: x, control: http.NewResponseController(x.r.w)}
+	if isExtendedConnect(x.r.in) {
+		return &streamHijacker{answerWriter: w}
+	}
+	if _, ok := x.r.w.(http.Hijacker); ok {
+		return &connHijacker{answerWriter: w}
+	}
+	return w
+}
+
+// Unwrap gives http.ResponseController the server's own writer.
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader begins the final answer. Fields are sent at once when the
+// length of the body is not known: it may be long in coming.
+func (w *answerWriter) WriteHeader(code int) {
+	if w.begun {
+		return
+	}
+	w.begun = true
+	w.x.early.stop()
+	w.x.status = code
+	w.ResponseWriter.WriteHeader(code)
+	if w.x.length < 0 && code != http.StatusSwitchingProtocols {
+		w.Flush()
+	}
+}
+
+// Flush sends what is buffered.
+func (w *answerWriter) Flush() { _ = w.control.Flush() } // the next write tells of an error
+
+func (w *answerWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	w.written += int64(n)
+	if err == nil && w.written != w.x.length {
+		w.Flush()
+	}
+	return n, err
+}
+
+// ReadFrom copies the answer's body. A read that does not fill the buffer
+// means that the upstream has no more at the moment.
+func (w *answerWriter) ReadFrom(src io.Reader) (int64, error) {
+	bp := buffers.get()
+	defer buffers.put(bp)
+	var total int64
+	for {
+		n, err := src.Read(*bp)
+		if n > 0 {
+			m, werr := w.ResponseWriter.Write((*bp)[:n])
+			total += int64(m)
+			w.written += int64(m)
+			if werr != nil {
+				return total, werr
+			}
+			if n < len(*bp) && w.written != w.x.length {
+				w.Flush()
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return total, nil
+		case err != nil:
+			return total, err
+		}
+	}
+}
+
+// connHijacker lets an HTTP/1.1 connection be taken over after 101.
+type connHijacker struct{ *answerWriter }
+
+// Hijack takes the connection over.
+func (h *connHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := h.control.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	hc := &hijackedConn{Conn: c, x: h.x}
+	h.x.hijacked.Store(hc)
+	if h.x.revoked.Load() != nil {
+		_ = hc.Close()
+	}
+	return hc, rw, nil
+}
+
+// hijackedConn counts what passes after an upgrade.
+type hijackedConn struct {
+	net.Conn
+	x *exchange
+}
+
+func (h *hijackedConn) Read(p []byte) (int, error) {
+	n, err := h.Conn.Read(p)
+	h.x.sent.Add(int64(n))
+	return n, err
+}
+
+func (h *hijackedConn) Write(p []byte) (int, error) {
+	n, err := h.Conn.Write(p)
+	h.x.received.Add(int64(n))
+	return n, err
+}
