@@ -80,16 +80,19 @@ func checkHost(s string) *Violation {
 }
 
 // PeekHost returns the value of the Host field in the first bytes of a
-// request, "" if it is not whole. It is for the record only: nothing about
-// the request has been judged.
+// request, "" if its line is not whole. It is for the record only: nothing
+// about the request has been judged.
 func PeekHost(b []byte) string {
-	for line := range bytes.SplitSeq(b, []byte("\r\n")) {
-		name, value, ok := bytes.Cut(line, []byte(":"))
-		if ok && equalFold(name, "host") {
+	for {
+		line, rest, whole := bytes.Cut(b, []byte("\r\n"))
+		if !whole {
+			return ""
+		}
+		if name, value, ok := bytes.Cut(line, []byte(":")); ok && equalFold(name, "host") {
 			return strings.Trim(string(value), " \t")
 		}
+		b = rest
 	}
-	return ""
 }
 
 func parseLength(s string) (int64, bool) {
