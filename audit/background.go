@@ -23,7 +23,8 @@ func (l *Log) background() {
 	defer syncTick.Stop()
 	houseTick := time.NewTicker(housekeeping)
 	defer houseTick.Stop()
-	wait, retry := time.Duration(0), time.NewTimer(0)
+	wait, waits := time.Duration(0), false
+	retry := time.NewTimer(0)
 	defer retry.Stop()
 	l.keepHouse()
 	for {
@@ -37,12 +38,13 @@ func (l *Log) background() {
 		case <-l.wake:
 			l.retain()
 		case <-retry.C:
+			waits = false
 			if l.retry() {
 				wait = 0
 			}
 		}
-		if l.fault.current() != nil {
-			wait = min(max(2*wait, retryFirst), retryMost)
+		if l.fault.current() != nil && !waits {
+			waits, wait = true, min(max(2*wait, retryFirst), retryMost)
 			retry.Reset(wait)
 		}
 	}
