@@ -139,6 +139,9 @@ func (s *Store) Get(ctx context.Context, name string) (Value, error) {
 		return v, nil
 	}
 	defer e.mu.Unlock()
+	if err := s.open(); err != nil {
+		return Value{}, fmt.Errorf("secret %q: %w", name, err)
+	}
 	if e.flight == nil && now.Before(e.retry) {
 		return s.settled(e, now)
 	}

@@ -26,6 +26,7 @@ const (
 // that swapping a link (as Kubernetes does with a mounted secret) is seen as
 // well.
 func (s source) Watch(ctx context.Context, changed func()) error {
+	last := stamp(s.path)
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("file %s: watch: %w", s.path, err)
@@ -37,22 +38,23 @@ func (s source) Watch(ctx context.Context, changed func()) error {
 	}
 	go func() {
 		defer w.Close()
-		s.watch(ctx, w, watched, changed)
+		s.watch(ctx, w, watched, last, changed)
 	}()
 	return nil
 }
 
-func (s source) watch(ctx context.Context, w *fsnotify.Watcher, watched map[string]bool, changed func()) {
-	last := stamp(s.path)
+func (s source) watch(ctx context.Context, w *fsnotify.Watcher, watched map[string]bool, last state, changed func()) {
+	sure := false // that the file changed, though its stamp may not show it
 	var settled <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case _, ok := <-w.Events:
+		case e, ok := <-w.Events:
 			if !ok {
 				return
 			}
+			sure = sure || e.Has(fsnotify.Write) && filepath.Base(e.Name) == filepath.Base(s.path)
 			if settled == nil {
 				settled = time.After(settle)
 			}
@@ -60,7 +62,7 @@ func (s source) watch(ctx context.Context, w *fsnotify.Watcher, watched map[stri
 			if !ok {
 				return
 			}
-			last = state{}
+			sure = true
 			if settled == nil {
 				settled = time.After(settle)
 			}
@@ -70,8 +72,8 @@ func (s source) watch(ctx context.Context, w *fsnotify.Watcher, watched map[stri
 			// replaced has lost its watch.
 			clear(watched)
 			_ = follow(w, s.path, watched)
-			if now := stamp(s.path); now != last {
-				last = now
+			if now := stamp(s.path); now != last || sure {
+				last, sure = now, false
 				changed()
 			}
 		}
