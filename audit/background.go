@@ -92,6 +92,7 @@ func (l *Log) keepHouse() {
 			return
 		}
 		l.checkSegment()
+		l.checkClosed()
 		l.rotateIfDue(0)
 	}
 	if err := l.saveEnd(); err != nil {

@@ -34,6 +34,7 @@ type Log struct {
 	noRotate time.Time
 	lookedAt time.Time // when the open segment's name was last checked
 	owed     []*Event  // about the log itself, that could not be written yet
+	known    []uint64  // closed segments, to notice when another hand removes one
 	shut     bool
 
 	entries sync.Pool // of *entry

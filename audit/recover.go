@@ -27,6 +27,7 @@ func (l *Log) recover() error {
 		return l.recoverState()
 	}
 	n := list[len(list)-1]
+	l.known = list[:len(list)-1]
 	f, err := l.open(l.path(n), os.O_RDWR|os.O_APPEND)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ func (l *Log) retain() {
 		return
 	}
 	gone, bytes := l.expired(list, open)
-	if len(gone) == 0 || len(gone) == len(list) || !l.begin(list[len(gone)], len(gone), bytes) {
+	if len(gone) == 0 || len(gone) == len(list) || !l.begin(list[len(gone)], gone, bytes) {
 		return
 	}
 	for _, n := range gone { // oldest first: what is left is always the end of the log
@@ -38,12 +38,13 @@ func (l *Log) retain() {
 
 // begin writes the anchor at the segment first and makes it durable, before
 // anything is removed.
-func (l *Log) begin(first uint64, removed int, bytes int64) bool {
+func (l *Log) begin(first uint64, gone []uint64, bytes int64) bool {
 	l.commitMu.Lock()
 	defer l.commitMu.Unlock()
-	if l.fault.current() != nil || l.anchor(first, removed, bytes) != nil {
+	if l.fault.current() != nil || l.anchor(first, len(gone), bytes) != nil {
 		return false
 	}
+	l.forget(gone)
 	if l.o.Sync == SyncNever {
 		return true
 	}

@@ -43,6 +43,7 @@ func (l *Log) rotate() bool {
 		return false
 	}
 	l.retire()
+	l.known = append(l.known, l.seg.n)
 	l.seg = segment{f: next, n: n, opened: l.o.Now()}
 	l.stats.rotated.Add(1)
 	l.wakeUp()

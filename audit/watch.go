@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -96,4 +97,36 @@ func (l *Log) copyAside(size int64) (file, error) {
 	}
 	_, err = io.Copy(writerOf{f}, io.NewSectionReader(l.seg.f, 0, size))
 	return f, err
+}
+
+// checkClosed notices closed segments that are gone. They cannot be brought
+// back. Called with commitMu held.
+func (l *Log) checkClosed() {
+	list, err := segments(l.o.Dir)
+	if err != nil {
+		return
+	}
+	var gone []uint64
+	l.known = slices.DeleteFunc(l.known, func(n uint64) bool {
+		_, there := slices.BinarySearch(list, n)
+		if !there {
+			gone = append(gone, n)
+		}
+		return !there
+	})
+	for _, n := range gone {
+		name := segmentName(n)
+		l.logger.Error("a segment was removed by another hand", "segment", name)
+		l.owed = append(l.owed, &Event{
+			Severity: Critical, Message: "the segment was removed by another hand; its records are lost",
+			Note: &Note{Action: ActionMissing, Segment: name},
+		})
+	}
+	l.payOwed()
+}
+
+// forget takes segments that retention removes off the list of those that
+// should be there. Called with commitMu held.
+func (l *Log) forget(gone []uint64) {
+	l.known = slices.DeleteFunc(l.known, func(n uint64) bool { return slices.Contains(gone, n) })
 }
