@@ -250,6 +250,23 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// TestForgetUnsure ends a sandbox whose last write failed and was kept.
+func TestForgetUnsure(t *testing.T) {
+	store := newMemoryStore()
+	p := newPool(t, PoolOptions{Store: store})
+	store.fail = func(string) (bool, error) { return true, errors.New("sync: input/output error") }
+	if a, err := p.Lease("s1", "a.test", false); err == nil {
+		t.Fatalf("leased %s", a)
+	}
+	store.fail = nil
+	if err := p.Forget("s1"); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(store.buckets[bucketLeases]); n != 0 {
+		t.Errorf("%d leases are left", n)
+	}
+}
+
 func TestOpenPool(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	kept := func(k, v string) *memoryStore {
