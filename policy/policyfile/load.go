@@ -22,6 +22,12 @@ func Load(paths []string, o Options) (*policy.Document, *Diagnostics) {
 // Parse is Load for files that have been read already, by name. They are
 // taken in the order of their names.
 func Parse(files map[string][]byte, o Options) (*policy.Document, *Diagnostics) {
+	p := parseFiles(files, o)
+	return p.result()
+}
+
+// parseFiles parses files that have been read already.
+func parseFiles(files map[string][]byte, o Options) parsed {
 	var sources []source
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		sources = append(sources, source{name: name, base: name, data: files[name]})
@@ -30,8 +36,7 @@ func Parse(files map[string][]byte, o Options) (*policy.Document, *Diagnostics) 
 	if len(sources) == 0 {
 		diags.add(Diagnostic{Summary: "the policy has no files", Hint: hintInit})
 	}
-	p := parse(sources, diags, o)
-	return p.result()
+	return parse(sources, diags, o)
 }
 
 // load reads and parses the policy in paths.

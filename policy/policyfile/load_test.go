@@ -159,7 +159,7 @@ func TestDuplicateNamesBothPlaces(t *testing.T) {
 		t.Fatalf("diagnostics are %+v, want one with both places", list)
 	}
 	text := shown(t, diags)
-	for _, want := range []string{"on 20-b.hcl:3:1", "at 10-a.hcl:1:1", "     1: group \"g\" {"} {
+	for _, want := range []string{"on 20-b.hcl:3:1", "first declared here: 10-a.hcl:1:1", "     1: group \"g\" {"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("text does not have %q:\n%s", want, text)
 		}

@@ -1,8 +1,6 @@
 package policyfile
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,11 +10,7 @@ import (
 // loadSetText writes text to a file and loads it.
 func loadSetText(t *testing.T, text string) (*policy.Set, *Diagnostics) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "ci.hcl")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return LoadSet([]string{path}, 7, testOptions())
+	return ParseSet(map[string][]byte{"ci.hcl": []byte(text)}, 7, testOptions())
 }
 
 // TestPOL02StarGluedToAName holds that a wildcard that would open foreign

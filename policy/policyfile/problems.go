@@ -18,7 +18,7 @@ func (d *Diagnostics) AddProblems(problems []policy.Problem) {
 			Pos:      p.Pos,
 		}
 		for _, r := range p.Related {
-			x.Related = append(x.Related, Note{Pos: r, Message: "compare"})
+			x.Related = append(x.Related, Note{Pos: r, Message: "compare with"})
 		}
 		d.add(x)
 	}
@@ -28,6 +28,11 @@ func (d *Diagnostics) AddProblems(problems []policy.Problem) {
 // there are errors; the policy in force is then to stay.
 func LoadSet(paths []string, generation uint64, o Options) (*policy.Set, *Diagnostics) {
 	return load(paths, o).compile(generation)
+}
+
+// ParseSet is LoadSet for files that have been read already, by name.
+func ParseSet(files map[string][]byte, generation uint64, o Options) (*policy.Set, *Diagnostics) {
+	return parseFiles(files, o).compile(generation)
 }
 
 // compile compiles what was parsed. When some blocks have errors of their

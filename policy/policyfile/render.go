@@ -55,7 +55,7 @@ func (d *Diagnostics) writeOne(b *strings.Builder, x *Diagnostic, p palette) {
 		d.writeSnippet(b, d.snippet(x.Pos, x.End, x.span, x.elide), hue, p)
 	}
 	for _, n := range x.Related {
-		fmt.Fprintf(b, "\n  %s at %s:\n", visible(n.Message), strings.TrimSuffix(visible(place(n.Pos)), ": "))
+		fmt.Fprintf(b, "\n  %s: %s\n", visible(n.Message), strings.TrimSuffix(visible(place(n.Pos)), ": "))
 		d.writeSnippet(b, d.snippet(n.Pos, policy.Pos{}, n.span, false), p.dim, p)
 	}
 	if x.Detail != "" || x.Hint != "" {

@@ -43,8 +43,9 @@ func (d *decoder) oneOf(name string, x element, words []string) bool {
 // instant decodes a time: RFC 3339, or a day, which is its first instant in
 // UTC.
 func (d *decoder) instant(name string, e hclsyntax.Expression) (time.Time, bool) {
-	s, ok := d.string(name, e)
+	s, ok := literalString(e)
 	if !ok {
+		d.mismatch(e, name, "a time in quotes", `write a day ("2026-12-31") or an instant ("2026-12-31T18:00:00Z")`)
 		return time.Time{}, false
 	}
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
@@ -61,8 +62,9 @@ func (d *decoder) instant(name string, e hclsyntax.Expression) (time.Time, bool)
 
 // duration decodes a duration over zero.
 func (d *decoder) duration(name string, e hclsyntax.Expression) (time.Duration, bool) {
-	s, ok := d.string(name, e)
+	s, ok := literalString(e)
 	if !ok {
+		d.mismatch(e, name, "a duration in quotes", `write a number and a unit, such as "90s", "50m", "12h" or "30d"`)
 		return 0, false
 	}
 	v, err := parseDuration(s)
