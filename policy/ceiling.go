@@ -70,6 +70,10 @@ func (c *compiler) beyond(r *rule, above []*rule) string {
 	if len(above) == 0 {
 		return fmt.Sprintf("host %q", r.host)
 	}
+	above = slices.DeleteFunc(slices.Clone(above), func(o *rule) bool { return !o.outlives(r) })
+	if len(above) == 0 {
+		return "a life longer than the org's own rule has (expires)"
+	}
 	for _, end := range r.ends.list {
 		for _, s := range []Scheme{HTTPS, HTTP, TCP} {
 			if !end.schemes.has(s) || r.src.Action == ActionTCP && s != TCP {
@@ -87,12 +91,18 @@ func (c *compiler) beyond(r *rule, above []*rule) string {
 	return ""
 }
 
+// outlives reports whether the rule holds as long as another does.
+func (r *rule) outlives(other *rule) bool {
+	return r.src.Expires.IsZero() ||
+		!other.src.Expires.IsZero() && !other.src.Expires.After(r.src.Expires)
+}
+
 // beyondAt compares what is said on one port and scheme.
 func beyondAt(r *rule, above []*rule) string {
 	above = slices.DeleteFunc(above, func(o *rule) bool { return !admitsKind(o, r) })
 	switch {
 	case len(above) == 0:
-		return fmt.Sprintf("a %s rule", r.src.Action)
+		return fmt.Sprintf("rule kind %q", r.src.Action.String())
 	case r.relay() != RelayIntercept:
 		return beyondAddresses(r, above)
 	}

@@ -31,7 +31,7 @@ func hasPartialDenial(q *query, rules []*rule) bool {
 // may not match what will become known.
 func deniedBefore(q *query, allow *rule, rules []*rule, partial bool) *rule {
 	if q.Stage == StageConn && allow.relay() != RelayIntercept {
-		return possibleDenial(q, rules)
+		return possibleDenial(q.Port, allow, rules)
 	}
 	if partial {
 		return deniedWhole(q, allow, rules)
@@ -39,12 +39,14 @@ func deniedBefore(q *query, allow *rule, rules []*rule, partial bool) *rule {
 	return nil
 }
 
-// possibleDenial returns a deny rule that could still match. Bytes that are
-// relayed unopened have no later stage at which it would be found out.
-func possibleDenial(q *query, rules []*rule) *rule {
+// possibleDenial returns a deny rule that could match something of what an
+// allow rule relays unopened. There is no later stage at which it would be
+// found out, so what could be denied is.
+func possibleDenial(port uint16, allow *rule, rules []*rule) *rule {
+	relayed := allow.ends.schemesAt(port)
 	var named *rule
 	for _, r := range rules {
-		if r.src.Action == ActionDeny && r.beats(named) && r.fit(q).whole() != no {
+		if r.src.Action == ActionDeny && r.beats(named) && r.ends.schemesAt(port)&relayed != 0 {
 			named = r
 		}
 	}

@@ -37,7 +37,7 @@ func parseGitRepo(s string) (*gitRepo, error) {
 // fit matches the method, path and query of a request. A push that only read
 // access refuses fits nothing, and push says so.
 func (g *gitRepo) fit(q *query, o *outcome) {
-	o.method, o.path, o.query = no, no, no
+	o.method, o.path, o.query = when(q.Method == "GET" || q.Method == "POST"), no, no
 	if q.ambiguous || q.path.asterisk {
 		return
 	}
