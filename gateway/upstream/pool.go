@@ -1,0 +1,258 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// maxResponseHeader bounds a response's header, in bytes.
+	maxResponseHeader = 512 << 10
+	// continueTimeout is how long an upstream is given to say 100 Continue
+	// before the body is sent without it.
+	continueTimeout = 2 * time.Second
+	// maxIdle bounds the idle connections of a sandbox with one set of ranges.
+	maxIdle = 256
+	// streamWindow is how much of a response an HTTP/2 stream may run ahead of
+	// a sandbox that reads slowly, in bytes.
+	streamWindow = 1 << 20
+	// pingAfter and pingTimeout find an HTTP/2 connection that is dead.
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
+	// maxTransports bounds the sets of ranges that a sandbox has connections for.
+	maxTransports = 64
+)
+
+// errNoRoute and its like are mistakes of the caller. They refuse.
+var (
+	errNoRoute    = errors.New("upstream: request without a route")
+	errWrongRoute = errors.New("upstream: request does not go where its route does")
+)
+
+// Pool is the round tripper of one life of a sandbox. It sends a request to
+// the route in its context, and reuses a connection only for the same host,
+// port and ranges. It never follows a redirect, never asks the environment
+// for a proxy, and never sends a body twice once any of it may have arrived.
+type Pool struct {
+	u       *Upstream
+	sandbox string
+	tickets tls.ClientSessionCache
+
+	mu         sync.Mutex
+	closed     bool
+	transports map[string]*http.Transport // by ranges, see key
+	conns      map[*conn]struct{}
+}
+
+func newPool(u *Upstream, sandboxID string) *Pool {
+	return &Pool{
+		u:          u,
+		sandbox:    sandboxID,
+		tickets:    tls.NewLRUClientSessionCache(0),
+		transports: make(map[string]*http.Transport),
+		conns:      make(map[*conn]struct{}),
+	}
+}
+
+// RoundTrip implements http.RoundTripper. Over TLS the upstream's certificate
+// has been verified for the route's host before a byte of the request is
+// written; there is no way to turn that off. Errors are *Error or *Refusal.
+func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
+	t, err := p.prepare(req)
+	if err != nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, wrap(err)
+	}
+	resp, err := t.transport.RoundTrip(t.out)
+	t.report(resp)
+	if err != nil {
+		if t.body != nil {
+			t.body.close()
+		}
+		return nil, wrap(err)
+	}
+	if t.body != nil {
+		t.body.seal()
+		if resp.StatusCode != http.StatusSwitchingProtocols {
+			resp.Body = &response{ReadCloser: resp.Body, request: t.body}
+		}
+	}
+	return resp, nil
+}
+
+// prepare makes the trip of a request, which it does not change.
+func (p *Pool) prepare(req *http.Request) (*trip, error) {
+	r, ok := req.Context().Value(routeKey{}).(Route)
+	if !ok {
+		return nil, errNoRoute
+	}
+	if r.Sandbox != p.sandbox || !leadsTo(req.URL, r.Target) {
+		return nil, errWrongRoute
+	}
+	transport, err := p.transport(r.Target)
+	if err != nil {
+		return nil, err
+	}
+	t := &trip{transport: transport, info: infoOf(req.Context()), start: time.Now()}
+	t.out = req.WithContext(t.trace(req.Context()))
+	if _, ok := req.Header["User-Agent"]; !ok { // an empty one keeps net/http from adding its own
+		t.out.Header = req.Header.Clone()
+		if t.out.Header == nil {
+			t.out.Header = make(http.Header, 1)
+		}
+		t.out.Header["User-Agent"] = []string{""}
+	}
+	if req.Body != nil && req.Body != http.NoBody {
+		t.body = &body{src: req.Body}
+		t.out.Body, _ = t.body.attempt()
+		t.out.GetBody = t.again
+	}
+	return t, nil
+}
+
+// leadsTo reports whether a URL has the scheme, host and port of a target.
+func leadsTo(u *url.URL, t Target) bool {
+	if u == nil || u.Host == "" || u.Opaque != "" || u.User != nil || !strings.EqualFold(u.Hostname(), t.Host) {
+		return false
+	}
+	port := u.Port()
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return false
+	case port == "" && u.Scheme == "https":
+		port = "443"
+	case port == "":
+		port = "80"
+	}
+	return port == strconv.Itoa(int(t.Port))
+}
+
+// transport returns the transport for a target's ranges.
+func (p *Pool) transport(t Target) (*http.Transport, error) {
+	k := key(t)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errClosed
+	}
+	tr, ok := p.transports[k]
+	if !ok {
+		if len(p.transports) >= maxTransports { // sets of policies that are gone
+			for _, old := range p.transports {
+				old.CloseIdleConnections()
+			}
+			clear(p.transports)
+		}
+		tr = p.newTransport()
+		p.transports[k] = tr
+	}
+	return tr, nil
+}
+
+// key tells sets of ranges apart, whatever their order.
+func key(t Target) string {
+	if len(t.Addresses) == 0 {
+		return "" // Metadata needs ranges
+	}
+	parts := make([]string, 0, len(t.Addresses)+1)
+	for _, a := range t.Addresses {
+		parts = append(parts, a.String())
+	}
+	slices.Sort(parts)
+	if t.Metadata {
+		parts = append(parts, "metadata")
+	}
+	return strings.Join(slices.Compact(parts), " ")
+}
+
+// newTransport returns a transport that dials the route of the request. An
+// upgrade to WebSocket goes over a connection of its own on which only
+// HTTP/1.1 was offered; net/http keeps those apart.
+func (p *Pool) newTransport() *http.Transport {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	return &http.Transport{
+		Proxy:       nil, // none, not the environment's
+		DialContext: p.dial,
+		TLSClientConfig: &tls.Config{
+			RootCAs:            p.u.roots,
+			MinVersion:         tls.VersionTLS12,
+			ClientSessionCache: p.tickets,
+		},
+		TLSHandshakeTimeout:    p.u.tlsTimeout,
+		DisableCompression:     true,
+		MaxIdleConns:           maxIdle,
+		MaxIdleConnsPerHost:    p.u.maxIdlePerHost,
+		IdleConnTimeout:        p.u.idleTimeout,
+		ResponseHeaderTimeout:  p.u.headerTimeout,
+		ExpectContinueTimeout:  continueTimeout,
+		MaxResponseHeaderBytes: maxResponseHeader,
+		ForceAttemptHTTP2:      true,
+		Protocols:              &protocols,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: streamWindow,
+			SendPingTimeout:           pingAfter,
+			PingTimeout:               pingTimeout,
+		},
+	}
+}
+
+// dial connects for a transport. The request that asked for the connection
+// may be gone when it stands; another of the same transport and host then
+// uses it, whose route was checked against the same ranges.
+func (p *Pool) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	r, ok := ctx.Value(routeKey{}).(Route)
+	if !ok {
+		return nil, errNoRoute
+	}
+	if addr != net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port))) {
+		return nil, errWrongRoute
+	}
+	nc, err := p.u.dial(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: nc, pool: p}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		nc.Close()
+		return nil, errClosed
+	}
+	p.conns[c] = struct{}{}
+	return c, nil
+}
+
+func (p *Pool) closeIdle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.transports {
+		t.CloseIdleConnections()
+	}
+}
+
+func (p *Pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	transports, conns := p.transports, p.conns
+	p.transports, p.conns = nil, nil
+	p.mu.Unlock()
+	for c := range conns {
+		c.Conn.Close()
+	}
+	for _, t := range transports {
+		t.CloseIdleConnections()
+	}
+}

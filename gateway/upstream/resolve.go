@@ -1,0 +1,186 @@
+package upstream
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Bounds of the cache. Go's resolver does not tell a record's TTL, so what it
+// says is believed for a fixed time: short enough that an origin that moves
+// is followed, long enough that a client's burst is one question.
+const (
+	positiveTTL = 30 * time.Second
+	negativeTTL = 5 * time.Second // the name or its addresses do not exist
+	failureTTL  = time.Second     // no answer could be had
+
+	maxNames     = 4096 // names kept
+	maxQuestions = 256  // names asked for at the same time
+
+	lookupTimeout = 10 * time.Second // one name, all servers
+)
+
+// resolver is a cache in front of a LookupFunc, with one question at a time
+// for a name. It keeps addresses, not judgements: rules differ.
+type resolver struct {
+	lookup LookupFunc
+	ctx    context.Context // ends the questions under way
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	names  map[string]*answer
+	asking int // entries of names that are not done
+}
+
+// answer is a name's entry. Its fields are written before done is closed and
+// read after.
+type answer struct {
+	done      chan struct{}
+	abandoned bool // the one who was to ask could not; somebody else must
+	addrs     []netip.Addr
+	err       error
+	expires   time.Time
+}
+
+func newResolver(lookup LookupFunc) *resolver {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &resolver{lookup: lookup, ctx: ctx, cancel: cancel, names: make(map[string]*answer)}
+}
+
+// close ends the questions under way and waits for them.
+func (r *resolver) close() {
+	r.mu.Lock()
+	r.cancel()
+	r.mu.Unlock()
+	r.wg.Wait()
+}
+
+// resolve returns the addresses of a name. A caller that gives up does not
+// end the question for the others.
+func (r *resolver) resolve(ctx context.Context, host string, before func() error) ([]netip.Addr, error) {
+	for {
+		a, mine, err := r.entry(host)
+		if err != nil {
+			return nil, err
+		}
+		if mine {
+			if err := r.ask(host, a, before); err != nil {
+				return nil, err
+			}
+		}
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			return nil, wrap(ctx.Err())
+		}
+		if !a.abandoned {
+			return a.addrs, a.err
+		}
+	}
+}
+
+// entry returns the entry of a name, and whether the caller is to ask.
+func (r *resolver) entry(host string) (a *answer, mine bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx.Err() != nil {
+		return nil, false, errClosed
+	}
+	if a, ok := r.names[host]; ok {
+		select {
+		case <-a.done:
+			if time.Now().Before(a.expires) {
+				return a, false, nil
+			}
+			delete(r.names, host)
+		default:
+			return a, false, nil
+		}
+	}
+	if r.asking >= maxQuestions {
+		return nil, false, &Error{Class: "dns", Detail: "too many names are being asked for"}
+	}
+	if len(r.names) >= maxNames {
+		r.evict()
+	}
+	a = &answer{done: make(chan struct{})}
+	r.names[host] = a
+	r.asking++
+	return a, true, nil
+}
+
+// evict makes room: what has expired goes, and if nothing has, one entry does.
+func (r *resolver) evict() {
+	now := time.Now()
+	var any string
+	for host, a := range r.names {
+		select {
+		case <-a.done:
+			if now.Before(a.expires) {
+				any = host
+				continue
+			}
+			delete(r.names, host)
+		default: // asking; maxQuestions is less than maxNames
+		}
+	}
+	if len(r.names) >= maxNames {
+		delete(r.names, any)
+	}
+}
+
+// ask calls before and then has the question asked in the background.
+func (r *resolver) ask(host string, a *answer, before func() error) error {
+	started := false
+	defer func() {
+		if !started { // also if before panics
+			r.mu.Lock()
+			delete(r.names, host)
+			r.asking--
+			a.abandoned = true
+			close(a.done)
+			r.mu.Unlock()
+		}
+	}()
+	if before != nil {
+		if err := before(); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx.Err() != nil {
+		started = true
+		delete(r.names, host)
+		r.asking--
+		a.err = errClosed
+		close(a.done)
+		return errClosed
+	}
+	started = true
+	r.wg.Go(func() { r.run(host, a) })
+	return nil
+}
+
+func (r *resolver) run(host string, a *answer) {
+	ctx, cancel := context.WithTimeout(r.ctx, lookupTimeout)
+	defer cancel()
+	addrs, err := r.lookup(ctx, host)
+	ttl := positiveTTL
+	switch {
+	case err != nil && notFound(err), err == nil && len(addrs) == 0:
+		ttl = negativeTTL
+	case err != nil:
+		ttl = failureTTL
+	}
+	if err != nil {
+		err = wrap(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asking--
+	a.addrs, a.err, a.expires = addrs, err, time.Now().Add(ttl)
+	close(a.done)
+}

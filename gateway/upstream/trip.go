@@ -1,0 +1,126 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// conn is a connection of a pool that counts what was written to it.
+type conn struct {
+	net.Conn
+	pool    *Pool
+	written atomic.Int64
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.written.Add(int64(n))
+	return n, err
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.pool.mu.Lock()
+	delete(c.pool.conns, c)
+	c.pool.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// trip is one request on its way, with all attempts that net/http makes.
+type trip struct {
+	transport *http.Transport
+	out       *http.Request
+	body      *body // nil without one
+	info      *Info // nil if nobody asked
+	start     time.Time
+
+	mu       sync.Mutex
+	conn     net.Conn // as net/http has it: a *conn or a *tls.Conn around one
+	reused   bool
+	got      time.Time
+	baseline int64 // written on conn before the attempt
+}
+
+// trace returns a context in which the trip learns of its connection.
+func (t *trip) trace(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.conn, t.reused, t.got = i.Conn, i.Reused, time.Now()
+		if c := underlying(i.Conn); c != nil {
+			t.baseline = c.written.Load()
+		}
+	}})
+}
+
+func underlying(nc net.Conn) *conn {
+	if c, ok := nc.(*tls.Conn); ok {
+		nc = c.NetConn()
+	}
+	c, _ := nc.(*conn)
+	return c
+}
+
+// report fills in what the caller wants to know of the connection.
+func (t *trip) report(resp *http.Response) {
+	if t.info == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	*t.info = Info{}
+	if t.conn == nil {
+		return
+	}
+	t.info.Addr, t.info.Reused = remote(t.conn), t.reused
+	if !t.reused {
+		t.info.Connect = t.got.Sub(t.start)
+	}
+	if resp != nil && resp.TLS != nil {
+		t.info.TLSVersion = strings.TrimPrefix(tls.VersionName(resp.TLS.Version), "TLS ")
+		t.info.ALPN = resp.TLS.NegotiatedProtocol
+	}
+}
+
+// errSent ends a trip whose body may have arrived.
+var errSent = errors.New("upstream: connection lost after the request was sent")
+
+// again is the request's GetBody: net/http calls it to try another connection
+// after one turned out to be dead. Over HTTP/2 it does so only when the peer
+// has said that it did not look at the request (RFC 9113, sections 5.4.1 and
+// 6.8). Over HTTP/1.1 it would also repeat what is called idempotent; a body
+// is repeated only if not a byte of the request was written.
+func (t *trip) again() (io.ReadCloser, error) {
+	t.mu.Lock()
+	nc, baseline := t.conn, t.baseline
+	t.mu.Unlock()
+	if c, ok := nc.(*tls.Conn); !ok || c.ConnectionState().NegotiatedProtocol != "h2" {
+		if c := underlying(nc); c == nil || c.written.Load() != baseline {
+			return nil, errSent
+		}
+	}
+	return t.body.attempt()
+}
+
+// response closes the request's body with its own.
+type response struct {
+	io.ReadCloser
+	request *body
+}
+
+// Close implements io.Closer.
+func (r *response) Close() error {
+	err := r.ReadCloser.Close()
+	r.request.close()
+	return err
+}
