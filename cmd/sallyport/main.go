@@ -108,7 +108,8 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("sallyport {{.Version}}\n")
 	root.AddCommand(
-		runCommand(), serveCommand(),
+		runCommand(), initCommand(), serveCommand(), tailCommand(), auditCommand(), secretCommand(), sandboxCommand(),
+		caCommand(), envCommand(), demoCommand(), reloadCommand(), doctorCommand(), versionCommand(),
 	)
 	return root
 }

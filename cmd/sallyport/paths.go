@@ -58,14 +58,3 @@ func makeState(dir string) error {
 	}
 	return nil
 }
-
-// auditDirs are the folders below a state folder that hold logs: the
-// daemon's, and one for each run.
-func auditDirs(state string) []string {
-	dirs := []string{filepath.Join(state, "audit")}
-	runs, err := filepath.Glob(filepath.Join(state, "runs", "*", "audit"))
-	if err == nil {
-		dirs = append(dirs, runs...)
-	}
-	return dirs
-}

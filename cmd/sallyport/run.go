@@ -287,23 +287,30 @@ func diagnosed(diags *policyfile.Diagnostics) error {
 
 // identify begins the life of the run's sandbox.
 func (f *runFlags) identify(st *stack) (*identity.Sandbox, error) {
-	names := st.gateway.Policy().Sandboxes()
-	name := f.sandbox
-	switch {
-	case name == "" && len(names) == 1:
-		name = names[0]
-	case name == "" && len(names) == 0:
-		return nil, &exit{code: exitFailed, err: errors.New("the policy declares no sandbox"), hint: `add a block: sandbox "work" { allow "api.example.com" {} }`}
-	case name == "":
-		return nil, &exit{code: exitFailed, err: errors.New("the policy has several sandboxes"), hint: "choose with --sandbox: " + strings.Join(names, ", ")}
-	case !slices.Contains(names, name):
-		return nil, &exit{code: exitFailed, err: fmt.Errorf("the policy has no sandbox %q", name), hint: "it has: " + strings.Join(names, ", ")}
+	name, err := chooseSandbox(st.gateway.Policy().Sandboxes(), f.sandbox)
+	if err != nil {
+		return nil, err
 	}
 	sb := identity.Sandbox{Name: name, ID: audit.NewID(), Policy: name, Labels: st.gateway.Policy().Sandbox(name).Labels}
 	if err := st.sandboxes.Add(sb); err != nil {
 		return nil, err
 	}
 	return st.sandboxes.ByID(sb.ID), nil
+}
+
+// chooseSandbox is the sandbox of that name, or the only one there is.
+func chooseSandbox(names []string, name string) (string, error) {
+	switch {
+	case name == "" && len(names) == 1:
+		return names[0], nil
+	case len(names) == 0:
+		return "", &exit{code: exitFailed, err: errors.New("the policy declares no sandbox"), hint: `add a block: sandbox "work" { allow "api.example.com" {} }`}
+	case name == "":
+		return "", &exit{code: exitFailed, err: errors.New("the policy has several sandboxes"), hint: "choose with --sandbox: " + strings.Join(names, ", ")}
+	case !slices.Contains(names, name):
+		return "", &exit{code: exitFailed, err: fmt.Errorf("the policy has no sandbox %q", name), hint: "it has: " + strings.Join(names, ", ")}
+	}
+	return name, nil
 }
 
 // command is what the sandbox runs, with what it must not see.

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/policy/policyfile"
+)
+
+func initCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "init [PATH]",
+		Short: "Write a commented starter policy and say what to do next",
+		Example: `  sallyport init
+  sallyport init policy/agents.hcl`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path := "sallyport.hcl"
+			if len(args) == 1 {
+				path = args[0]
+			}
+			return writeStarter(path)
+		},
+	}
+}
+
+func writeStarter(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, "sallyport.hcl")
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return &exit{code: exitFailed, err: fmt.Errorf("%s is there already", path), hint: "name another path: sallyport init PATH"}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(policyfile.Starter())
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	fmt.Printf(`%[1]s is written. Next:
+  1. read it, and change what the sandbox may reach
+  2. sallyport secret check --policy %[1]s --all        can the secrets be had?
+  3. sallyport run --policy %[1]s -- bash               a shell in the sandbox
+  4. sallyport tail -f --blocked                        what was refused, in another terminal
+`, path)
+	return nil
+}

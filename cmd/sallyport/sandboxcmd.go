@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// controlFlags are the flags of commands that speak to the daemon.
+type controlFlags struct {
+	socket string
+	json   bool
+}
+
+func (f *controlFlags) add(cmd *cobra.Command) {
+	cmd.PersistentFlags().StringVar(&f.socket, "socket", "", "control socket of the daemon")
+	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "what the daemon answers, as it is")
+}
+
+// call makes one call and decodes its answer into out, unless that is nil.
+func (f *controlFlags) call(method, path string, in, out any) error {
+	socket := f.socket
+	if socket == "" {
+		p, err := userPaths()
+		if err != nil {
+			return err
+		}
+		socket = filepath.Join(p.runtime, controlSocket)
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}}}
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequest(method, "http://sallyport"+path, body)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return &exit{code: exitFailed, err: fmt.Errorf("no daemon answers on %s: %w", socket, errors.Unwrap(err)), hint: "is `sallyport serve` running? name its socket with --socket"}
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode >= 300 {
+		return apiFailure(resp, data)
+	}
+	if f.json && len(data) > 0 {
+		_, err = os.Stdout.Write(data)
+		return err
+	}
+	if out == nil || len(data) == 0 {
+		return nil
+	}
+	return json.Unmarshal(data, out)
+}
+
+func apiFailure(resp *http.Response, data []byte) error {
+	var e apiError
+	if err := json.Unmarshal(data, &e); err != nil || e.Error == "" {
+		e.Error = resp.Status
+	}
+	for _, d := range e.Diagnostics {
+		fmt.Fprintln(os.Stderr, string(d))
+	}
+	return &exit{code: exitFailed, err: errors.New(e.Error)}
+}
+
+func sandboxCommand() *cobra.Command {
+	var f controlFlags
+	cmd := &cobra.Command{Use: "sandbox", Short: "The sandboxes of the running daemon"}
+	f.add(cmd)
+	var in apiAttach
+	var labels []string
+	attach := &cobra.Command{Use: "attach --sandbox NAME (--netns NAME|PATH | --pid PID)",
+		Short: "Make the daemon the only way out of a network namespace",
+		Long: `Attach a network namespace that has no link but lo. The attachment outlives a
+restart of the daemon, until "rm" or the end of the namespace.`,
+		Example: `  ip netns add job1 && sallyport sandbox attach --sandbox ci --netns job1
+  sallyport sandbox attach --sandbox ci --pid 4242`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			var err error
+			if in.Labels, err = parseLabels(labels); err != nil {
+				return err
+			}
+			var out apiSandbox
+			if err := f.call(http.MethodPost, "/v1/sandboxes", in, &out); err != nil || f.json {
+				return err
+			}
+			fmt.Println(out.ID)
+			return nil
+		}}
+	attach.Flags().StringVar(&in.Sandbox, "sandbox", "", "sandbox of the policy")
+	attach.Flags().StringVar(&in.NetNS, "netns", "", "name below /run/netns, or path")
+	attach.Flags().IntVar(&in.PID, "pid", 0, "process in the namespace")
+	attach.Flags().StringArrayVar(&labels, "label", nil, "NAME=VALUE for the records (repeatable)")
+	cmd.AddCommand(attach,
+		&cobra.Command{Use: "ls", Short: "List them", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return f.list() }},
+		&cobra.Command{Use: "show ID", Short: "Show one, with what to set in it", Args: cobra.ExactArgs(1),
+			RunE: func(_ *cobra.Command, args []string) error {
+				f.json = true
+				return f.call(http.MethodGet, "/v1/sandboxes/"+args[0], nil, nil)
+			}},
+		&cobra.Command{Use: "rm ID", Short: "End one: it has no network from then on", Args: cobra.ExactArgs(1),
+			RunE: func(_ *cobra.Command, args []string) error {
+				return f.call(http.MethodDelete, "/v1/sandboxes/"+args[0], nil, nil)
+			}},
+	)
+	return cmd
+}
+
+func parseLabels(list []string) (map[string]string, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	out := map[string]string{}
+	for _, kv := range list {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return nil, usage("--label %s: not of the form NAME=VALUE", kv)
+		}
+		out[k] = v
+	}
+	return out, nil
+}
+
+func (f *controlFlags) list() error {
+	var out []apiSandbox
+	if err := f.call(http.MethodGet, "/v1/sandboxes", nil, &out); err != nil || f.json {
+		return err
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tNAME\tPOLICY\tLABELS")
+	for _, sb := range out {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%v\n", sb.ID, sb.Name, sb.Policy, sb.Labels)
+	}
+	return w.Flush()
+}
+
+func reloadCommand() *cobra.Command {
+	var f controlFlags
+	cmd := &cobra.Command{Use: "reload", Short: "Make the daemon read its policy anew; exit 1 if it has errors", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			var out apiReady
+			if err := f.call(http.MethodPost, "/v1/reload", nil, &out); err != nil || f.json {
+				return err
+			}
+			fmt.Printf("generation %d, sha256 %s\n", out.Policy.Generation, out.Policy.SHA256)
+			return nil
+		}}
+	f.add(cmd)
+	return cmd
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Run: func(*cobra.Command, []string) { fmt.Println("sallyport", version()) }}
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/audit"
+)
+
+// tailFlags are the flags of tail.
+type tailFlags struct {
+	state   string
+	follow  bool
+	lines   int
+	blocked bool
+	alerts  bool
+	since   string
+	sandbox string
+	host    string
+	reason  string
+	kind    string
+	output  string
+	json    bool
+}
+
+func tailCommand() *cobra.Command {
+	var f tailFlags
+	cmd := &cobra.Command{
+		Use:   "tail",
+		Short: "Show what was allowed and blocked, from the log and as it happens",
+		Long: `Show the audit log: that of the daemon and those of every run, merged by time.
+It reads the files, so it works with and without a running gateway; with -f it
+goes on with what comes, without a gap.`,
+		Example: `  sallyport tail -f --blocked
+  sallyport tail --since 1h --sandbox ci --host '*.example.com'
+  sallyport tail -n 0 -o json | jq .`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return f.tail() },
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
+	fs.BoolVarP(&f.follow, "follow", "f", false, "go on with what comes")
+	fs.IntVarP(&f.lines, "lines", "n", 20, "how many of the newest events (0: all)")
+	fs.BoolVar(&f.blocked, "blocked", false, "only what was denied")
+	fs.BoolVar(&f.alerts, "alerts", false, "only what alerts")
+	fs.StringVar(&f.since, "since", "", "from this time on: a duration such as 1h or 7d, or RFC 3339")
+	fs.StringVar(&f.sandbox, "sandbox", "", "only of this sandbox, by name or id")
+	fs.StringVar(&f.host, "host", "", "only of hosts that match this glob")
+	fs.StringVar(&f.reason, "reason", "", "only with this reason")
+	fs.StringVar(&f.kind, "kind", "", "only of this kind: dns, conn, packet, tls, http, ws, …")
+	fs.StringVarP(&f.output, "output", "o", "compact", "compact or json")
+	fs.BoolVar(&f.json, "json", false, "the same as -o json")
+	return cmd
+}
+
+func (f *tailFlags) tail() error {
+	state, err := stateFolder(f.state)
+	if err != nil {
+		return err
+	}
+	filter, err := f.filter()
+	if err != nil {
+		return err
+	}
+	write, err := f.writer()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
+	dirs := logFolders(state)
+	read := audit.Read
+	if f.follow {
+		read = audit.Follow
+	} else if !anyLog(dirs) {
+		return &exit{code: exitFailed, err: fmt.Errorf("no audit log below %s", state),
+			hint: "name the gateway's state folder with --state; the daemon's is /var/lib/sallyport"}
+	}
+	out := bufio.NewWriter(os.Stdout)
+	for e, err := range read(ctx, dirs, filter) {
+		if errors.Is(err, context.Canceled) {
+			break
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "sallyport: error:", err)
+			var line *audit.LineError
+			if !errors.As(err, &line) {
+				return &exit{code: exitFailed}
+			}
+			continue
+		}
+		if err := write(out, e); err != nil {
+			return pipeClosed(err)
+		}
+		if f.follow {
+			if err := out.Flush(); err != nil {
+				return pipeClosed(err)
+			}
+		}
+	}
+	return pipeClosed(out.Flush())
+}
+
+// pipeClosed forgives a reader that has seen enough.
+func pipeClosed(err error) error {
+	if errors.Is(err, syscall.EPIPE) {
+		return nil
+	}
+	return err
+}
+
+// stateFolder is the folder that a flag names, or the user's own.
+func stateFolder(flag string) (string, error) {
+	if flag != "" {
+		return filepath.Abs(flag)
+	}
+	p, err := userPaths()
+	return p.state, err
+}
+
+// logFolders are the places of logs below a state folder: the daemon's and,
+// as a glob, those of runs, also of runs that begin later.
+func logFolders(state string) []string {
+	return []string{filepath.Join(state, "audit"), filepath.Join(state, "runs", "*", "audit")}
+}
+
+func anyLog(globs []string) bool {
+	for _, g := range globs {
+		if m, err := filepath.Glob(g); err == nil && len(m) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *tailFlags) filter() (audit.Filter, error) {
+	out := audit.Filter{Sandbox: f.sandbox, Host: f.host, Reason: f.reason, Kind: f.kind, Blocked: f.blocked, Alerts: f.alerts, Limit: f.lines}
+	if f.lines < 0 {
+		return out, usage("-n %d: not a number of events", f.lines)
+	}
+	if f.since == "" {
+		return out, nil
+	}
+	if d, err := duration(f.since); err == nil {
+		out.Since = time.Now().Add(-d)
+		return out, nil
+	}
+	t, err := time.Parse(time.RFC3339, f.since)
+	if err != nil {
+		return out, usage("--since %s: neither a duration such as 1h nor a time such as 2026-01-02T15:04:05Z", f.since)
+	}
+	out.Since = t
+	return out, nil
+}
+
+func usage(format string, args ...any) error {
+	return &exit{code: exitUsage, err: fmt.Errorf(format, args...)}
+}
+
+func (f *tailFlags) writer() (func(io.Writer, *audit.Event) error, error) {
+	if f.json {
+		f.output = "json"
+	}
+	switch f.output {
+	case "compact":
+		color := useColor(os.Stdout)
+		return func(w io.Writer, e *audit.Event) error { audit.Compact(w, e, color); return nil }, nil
+	case "json":
+		return func(w io.Writer, e *audit.Event) error { return json.NewEncoder(w).Encode(e) }, nil
+	}
+	return nil, usage("-o %s: neither compact nor json", f.output)
+}
