@@ -116,6 +116,9 @@ func ask(address string) (string, error) {
 }
 
 func TestNET01EveryPortArrivesWithItsDestination(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
 	ns, s := captureNamespace(t)
 	serveDestination(t, s)
 	for _, address := range []string{
@@ -136,6 +139,9 @@ func TestNET01EveryPortArrivesWithItsDestination(t *testing.T) {
 }
 
 func TestOwnLoopbackStaysTheSandboxes(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
 	ns, s := captureNamespace(t)
 	serveDestination(t, s)
 	for _, address := range []string{"127.0.0.1:0", "127.1.2.3:0", "[::1]:0", "0.0.0.0:0"} {
@@ -170,6 +176,9 @@ func TestOwnLoopbackStaysTheSandboxes(t *testing.T) {
 }
 
 func TestDNS03AnyResolverIsOurs(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
 	ns, s := captureNamespace(t)
 	for _, c := range s.DNSPackets {
 		go func() {
@@ -227,6 +236,9 @@ func next(t *testing.T, log *PacketLog, want func(Packet) bool) Packet {
 }
 
 func TestUDP01RefusedAtOnce(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
 	ns, s := captureNamespace(t)
 	for _, address := range []string{"203.0.113.10:443", "[2001:db8::10]:443", "192.0.2.1:123"} {
 		t.Run(address, func(t *testing.T) {
@@ -258,5 +270,93 @@ func TestUDP01RefusedAtOnce(t *testing.T) {
 				t.Errorf("reported %+v", p)
 			}
 		})
+	}
+}
+
+func TestNET08NamespaceIsCapturedAgain(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
+	ns, s := captureNamespace(t)
+	_, err := OpenNamespace(namespacePath(ns), NamespaceOptions{})
+	if err == nil || !strings.Contains(err.Error(), "another gateway") {
+		t.Fatalf("a second gateway: %v", err)
+	}
+	serveDestination(t, s) // the failed one has not harmed the first
+	for range 3 {
+		inside(t, ns, func() error {
+			// Connections that live when the gateway goes, one of them to port 53.
+			for _, address := range []string{"203.0.113.10:443", "203.0.113.10:53", "[2001:db8::53]:53"} {
+				c, err := net.Dial("tcp", address)
+				if err != nil {
+					return err
+				}
+				t.Cleanup(func() { c.Close() })
+			}
+			return nil
+		})
+		s.Close()
+		inside(t, ns, func() error {
+			if _, err := ask("203.0.113.10:443"); !errors.Is(err, syscall.ECONNREFUSED) {
+				return fmt.Errorf("gateway gone: %v, want connection refused", err)
+			}
+			return nil
+		})
+		if s, err = OpenNamespace(namespacePath(ns), NamespaceOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		serveDestination(t, s)
+	}
+	inside(t, ns, func() error { _, err := ask("203.0.113.10:443"); return err })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpenNamespaceRefuses(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
+	uplink := newNamespace(t)
+	inside(t, uplink, func() error { return addVeth("up0", "net0", newNamespace(t)) })
+	for name, test := range map[string]struct{ path, want string }{
+		"absent":    {"/nonexistent", "no such file"},
+		"a file":    {"/dev/null", "is not a network namespace"},
+		"pid":       {"/proc/self/ns/pid", "is not a network namespace"},
+		"its own":   {"/proc/self/ns/net", "the gateway's own"},
+		"an uplink": {namespacePath(uplink), "\"up0\" (veth) may lead out"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := OpenNamespace(test.path, NamespaceOptions{}); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// BenchmarkOpenNamespace is what attaching costs a container's start.
+func BenchmarkOpenNamespace(b *testing.B) {
+	for b.Loop() {
+		err := func() error {
+			done := make(chan error)
+			go func() {
+				runtime.LockOSThread()
+				f, err := unshareNetwork()
+				if err != nil {
+					done <- err
+					return
+				}
+				defer f.Close()
+				s, err := openHere(hereOptions{})
+				if err == nil {
+					err = s.Close()
+				}
+				done <- err
+			}()
+			return <-done
+		}()
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 }

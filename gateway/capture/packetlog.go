@@ -98,7 +98,7 @@ func (p *PacketLog) step(ctx context.Context) error {
 	n, err := p.log.receive(p.buffer)
 	now = time.Now()
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ENOBUFS):
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.EINTR):
 		// What did not fit the receive buffer is found by the counters.
 	case err != nil:
 		return fmt.Errorf("packet log: %w", err)

@@ -15,12 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
 
 // refusals are packets that no capture lets through, sent from src4 and src6.
 func refusals(src4, src6 netip.Addr) map[string]rawPacket {
-	to, to6 := netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:1::10")
+	to, to6 := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:2::1")
 	udp := append(ports(4000, 443, 0, 12, 0, 0), "quic"...)
 	hop := func(next byte) []byte { return []byte{next, 0, 1, 4, 0, 0, 0, 0} }
 	packets := map[string]rawPacket{
@@ -61,7 +62,7 @@ func refusals(src4, src6 netip.Addr) map[string]rawPacket {
 		p := packets[name]
 		switch p.dst {
 		case to:
-			p.dst = netip.AddrFrom4([4]byte{203, 0, 113, byte(20 + i)})
+			p.dst = netip.AddrFrom4([4]byte{198, 51, 100, byte(20 + i)})
 		case to6:
 			b := to6.As16()
 			b[15] = byte(20 + i)
@@ -98,11 +99,17 @@ func testRefusals(t *testing.T, ns *os.File, log *PacketLog, src4, src6 netip.Ad
 }
 
 func TestNET06EveryOtherProtocolIsRefusedAndReported(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
 	ns, s := captureNamespace(t)
 	testRefusals(t, ns, s.Packets, ownAddr4(), ownAddr6())
 }
 
 func TestNET06PingIsRefusedAtOnce(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
 	ns, _ := captureNamespace(t)
 	var took time.Duration
 	inside(t, ns, func() error {
@@ -130,6 +137,9 @@ func TestNET06PingIsRefusedAtOnce(t *testing.T) {
 }
 
 func TestTCPWithoutConnectionIsReset(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
 	ns, s := captureNamespace(t)
 	// The gateway is gone: its sockets are closed, the rules stay.
 	for _, l := range s.TCP {
@@ -147,6 +157,9 @@ func TestTCPWithoutConnectionIsReset(t *testing.T) {
 }
 
 func TestTCPHalfOpen(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
 	ns, s := captureNamespace(t)
 	serveDestination(t, s)
 	// Openings that are never finished neither reach Accept nor stop others.
@@ -167,6 +180,9 @@ func TestTCPHalfOpen(t *testing.T) {
 }
 
 func TestHalfCloseReachesTheSandbox(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
 	ns, s := captureNamespace(t)
 	go func() {
 		c, err := s.TCP[0].Accept()
@@ -221,6 +237,9 @@ func flood(n int) error {
 }
 
 func TestNET06CountsAreExactUnderFlood(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
 	const n = 50_000
 	for _, test := range []struct {
 		name string
@@ -269,6 +288,9 @@ func TestNET06CountsAreExactUnderFlood(t *testing.T) {
 }
 
 func TestCountsBecomeExactWithoutEnd(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
 	const n = 5000
 	ns, s := captureNamespace(t)
 	inside(t, ns, func() error { return flood(n) })
@@ -286,7 +308,11 @@ func TestCountsBecomeExactWithoutEnd(t *testing.T) {
 }
 
 func TestNextEndsWithClose(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
 	_, s := captureNamespace(t)
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.Packets.Next(context.Background())
@@ -298,5 +324,28 @@ func TestNextEndsWithClose(t *testing.T) {
 	}
 	if err := <-done; !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Next: %v", err)
+	}
+}
+
+func TestPacketLogOutlivesItsRules(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
+	ns, s := captureNamespace(t)
+	p := rawPacket{src: ownAddr4(), dst: netip.MustParseAddr("192.0.2.1"), proto: 253}
+	inside(t, ns, p.send)
+	next(t, s.Packets, func(got Packet) bool { return got.Proto == 253 })
+	inside(t, ns, removeTable) // the sandbox's root can do that
+	ctx, cancel := context.WithTimeout(t.Context(), 3*countBusy)
+	defer cancel()
+	for {
+		got, err := s.Packets.Next(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return
+		}
+		t.Errorf("%+v, %v", got, err)
+		if err != nil {
+			return
+		}
 	}
 }
