@@ -23,6 +23,14 @@ func (p *Plan) Apply(out *http.Request, values map[string]secrets.Value) error {
 			return fmt.Errorf("header %s: %w", p.edits[i].name, err)
 		}
 	}
+	if p.path != "" || p.query != nil {
+		if out.URL == nil {
+			return errChanged
+		}
+		if err := p.applyTarget(out.URL, values); err != nil {
+			return fmt.Errorf("request target: %w", err)
+		}
+	}
 	if p.trailer != nil {
 		p.trailer.guard(out)
 	}

@@ -22,6 +22,8 @@ type Plan struct {
 	table   *Table
 	own     map[string]*credential // shaped placeholders of the sandbox
 	edits   []edit
+	path    string // as sent, when a placeholder in it is replaced
+	query   *queryEdit
 	uses    uses
 	secrets []string      // sorted
 	trailer *trailerCheck // nil: the request announces no trailer
@@ -35,7 +37,9 @@ func (p *Plan) Secrets() []string { return p.secrets }
 func (p *Plan) Uses() []Use { return p.uses }
 
 // Empty says whether Apply changes nothing.
-func (p *Plan) Empty() bool { return len(p.edits) == 0 && p.trailer == nil }
+func (p *Plan) Empty() bool {
+	return len(p.edits) == 0 && p.path == "" && p.query == nil && p.trailer == nil
+}
 
 // Plan reads a request and says what will be done to it, or why it must not
 // go out. It changes nothing and needs no value. For a request without a
@@ -49,7 +53,7 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 	}
 	s.trailers(in.Request)
 	if s.injects && s.reason == "" {
-		s.foreign(in.Request.Header)
+		s.foreign(in.Request)
 		s.setAll(in.Request.Header)
 	}
 	if s.reason == "" {
@@ -59,10 +63,13 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 		return nil, &Refusal{Reason: s.reason, Message: s.message, Uses: s.uses.sorted()}
 	}
 	if len(s.edits) == 0 && len(s.uses) == 0 && s.trailer == nil {
-		return t.empty, nil
+		return t.empty, nil // every other change has a use
 	}
 	slices.Sort(s.names)
-	return &Plan{table: t, own: s.own, edits: s.edits, uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer}, nil
+	return &Plan{
+		table: t, own: s.own, edits: s.edits, path: s.pathWas, query: s.queryEdit,
+		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer,
+	}, nil
 }
 
 // edit is what is done to one header of the request.
@@ -114,7 +121,7 @@ func (e *edit) count(fates ...fate) int {
 }
 
 // foreign deals with the credentials that the sandbox brought along.
-func (s *scan) foreign(header http.Header) {
+func (s *scan) foreign(req *http.Request) {
 	mode := policy.ForeignStrip
 	if r := s.in.Decision.Rule; r != nil {
 		mode = r.Foreign
@@ -122,7 +129,10 @@ func (s *scan) foreign(header http.Header) {
 	if mode == policy.ForeignPass {
 		return
 	}
-	for name, lines := range header {
+	if req.URL != nil {
+		s.foreignQuery(req.URL.RawQuery, mode)
+	}
+	for name, lines := range req.Header {
 		if !s.credential(name) {
 			continue
 		}

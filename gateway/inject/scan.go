@@ -1,11 +1,11 @@
 package inject
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 
 	"sallyport/policy"
+	"sallyport/secrets"
 )
 
 // scan is one Plan being made.
@@ -15,12 +15,14 @@ type scan struct {
 	own     map[string]*credential // shaped placeholders of the sandbox
 	injects bool                   // a secret of the rule is approved for the host
 
-	edits   []edit
-	uses    uses
-	names   []string // of secrets whose values are needed
-	trailer *trailerCheck
-	reason  policy.Reason // "": not refused
-	message string
+	edits     []edit
+	uses      uses
+	names     []string // of secrets whose values are needed
+	trailer   *trailerCheck
+	pathWas   string // as sent, when a placeholder in it is replaced
+	queryEdit *queryEdit
+	reason    policy.Reason // "": not refused
+	message   string
 }
 
 // kind is the kind of place where a placeholder was found.
@@ -42,17 +44,31 @@ const (
 // place is where a text stands in a request.
 type place struct {
 	kind   kind
-	header string // its name, of the last four kinds
+	header string // name of the header, trailer or query parameter
 	fixed  bool   // what is found here is not replaced: it was escaped or damaged
 }
 
 // String returns the place as records and messages name it.
 func (p place) String() string {
 	switch p.kind {
-	case inHeader, inTrailer, inBasic:
+	case inHeader, inBasic, inTrailer:
 		return [...]string{"header ", "basic ", "trailer "}[p.kind-inHeader] + p.header
+	case inQuery:
+		if plain(p.header) {
+			return "query " + p.header
+		}
 	}
 	return [...]string{"method", "host", "userinfo", "path", "query", "header name", inOther: ""}[p.kind]
+}
+
+// plain says whether a name that the sandbox chose may stand in a record.
+func plain(name string) bool {
+	for i := range len(name) {
+		if !word(name[i]) && strings.IndexByte("-.[]", name[i]) < 0 {
+			return false
+		}
+	}
+	return name != "" && len(name) <= secrets.MaxName
 }
 
 // bound says whether the rule lists a secret that may go to the host.
@@ -74,28 +90,6 @@ func (s *scan) approved(c *credential) bool {
 
 func (s *scan) secure() bool { return s.in.Scheme == policy.HTTPS && s.in.Intercepted }
 
-// target looks into what a request says before its headers.
-func (s *scan) target(r *http.Request) {
-	s.folded(place{kind: inMethod}, r.Method)
-	s.folded(place{kind: inHost}, r.Host)
-	if r.URL == nil {
-		return
-	}
-	if r.URL.Host != r.Host {
-		s.folded(place{kind: inHost}, r.URL.Host)
-	}
-	if r.URL.User != nil {
-		s.text(place{kind: inUserinfo}, r.URL.User.String())
-	}
-	if !s.text(place{kind: inPath}, r.URL.Path).any() { // decoded once
-		s.text(place{kind: inPath}, r.URL.RawPath)
-	}
-	s.text(place{kind: inPath}, r.URL.Opaque)
-	if !s.text(place{kind: inQuery}, r.URL.RawQuery).any() {
-		s.escaped(place{kind: inQuery}, r.URL.RawQuery)
-	}
-}
-
 // header looks into all lines of a header, also when one is Basic or escaped.
 func (s *scan) header(name string, lines []string) {
 	s.folded(place{kind: inHeaderName, header: name}, name)
@@ -106,11 +100,8 @@ func (s *scan) header(name string, lines []string) {
 		} else if !f.any() {
 			f = f.and(s.escaped(place{kind: inHeader, header: name}, text))
 		}
-		switch {
-		case f.swapped:
-			s.edit(name, lines).fate[i] = swapped
-		case f.passed:
-			s.edit(name, lines).fate[i] = passed
+		if fate := f.fate(); fate != untouched {
+			s.edit(name, lines).fate[i] = fate
 		}
 	}
 }
@@ -134,6 +125,16 @@ func (s *scan) basic(name, scheme, encoded string) found {
 type found struct{ swapped, passed, refused bool }
 
 func (f found) any() bool { return f != found{} }
+
+func (f found) fate() fate {
+	switch {
+	case f.swapped:
+		return swapped
+	case f.passed:
+		return passed
+	}
+	return untouched
+}
 
 func (f found) and(g found) found {
 	return found{f.swapped || g.swapped, f.passed || g.passed, f.refused || g.refused}
@@ -204,7 +205,18 @@ func (s *scan) judge(h hit, p place, text string) found {
 
 // allows says whether c may stand in a place.
 func (c *credential) allows(p place) bool {
-	return !p.fixed && (p.kind == inHeader || p.kind == inBasic) && c.headers[p.header]
+	if p.fixed {
+		return false
+	}
+	switch p.kind {
+	case inHeader, inBasic:
+		return c.headers[p.header]
+	case inQuery:
+		return slices.Contains(c.query, p.header)
+	case inPath:
+		return c.path
+	}
+	return false
 }
 
 // withhold refuses the request, or lets the text pass unchanged where the
@@ -229,6 +241,9 @@ func (s *scan) refuse(reason policy.Reason, message string) {
 
 // unescape decodes percent escapes once; what is no escape stays as it is.
 func unescape(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
 	b := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
 		if s[i] == '%' && i+2 < len(s) {

@@ -28,6 +28,7 @@ type Secret struct {
 type Table struct {
 	creds      map[string]*credential // by name
 	credential map[string]bool        // the usual credential headers, canonical
+	params     map[string]bool        // the usual credential parameters, lower case
 	find       finder
 	owners     *owners
 	key        []byte
@@ -40,6 +41,8 @@ type credential struct {
 	covers   func(host string) bool
 	template secrets.Template
 	headers  map[string]bool // canonical names of the headers where it may stand
+	query    []string        // parameters where it may stand
+	path     bool            // it may stand in the path
 	set      string          // header that is set when the client sent none; "": none
 }
 
@@ -51,7 +54,11 @@ func NewTable(list []Secret, sandboxes []string, key []byte) *Table {
 		creds:      make(map[string]*credential, len(list)),
 		credential: headerSet(CredentialHeaders()),
 		key:        slices.Clone(key),
+		params:     make(map[string]bool),
 		empty:      &Plan{},
+	}
+	for _, p := range CredentialParams() {
+		t.params[p] = true
 	}
 	for _, s := range list {
 		c := &credential{name: s.Name, covers: s.Covers, headers: t.credential}
@@ -75,6 +82,7 @@ func (c *credential) configure(spec *policy.Secret) {
 	if len(spec.Headers) > 0 {
 		c.headers = headerSet(spec.Headers)
 	}
+	c.query, c.path = slices.Clone(spec.Query), spec.Path
 	if spec.Set {
 		c.set = "Authorization"
 		if len(spec.Headers) > 0 {
