@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -114,8 +115,14 @@ func newRoot() *cobra.Command {
 	return root
 }
 
+// release is set by the Makefile's build.
+var release string
+
 // version is the module's version and the commit it was built from.
 func version() string {
+	if release != "" {
+		return release + " " + runtime.Version()
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

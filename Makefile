@@ -1,0 +1,59 @@
+# sallyport: build, test, demo. `make help` lists the targets.
+
+GO      ?= go
+BIN     := bin/sallyport
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+PREFIX  ?= /usr/local
+
+# The tests drive real clients; test/deps.sh says which of them are missing.
+TESTFLAGS ?= -race -timeout 20m
+
+.PHONY: build install demo test unit e2e cases fuzz bench ci lint deps clean help
+
+help: ## list the targets
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+build: $(BIN) ## build bin/sallyport, static
+
+$(BIN): $(shell find cmd gateway policy secrets audit certs -name '*.go' -not -name '*_test.go') go.mod go.sum
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.release=$(VERSION)' -o $@ ./cmd/sallyport
+
+install: build ## install to PREFIX/bin
+	install -D -m 0755 $(BIN) $(DESTDIR)$(PREFIX)/bin/sallyport
+
+demo: build ## the tour: a real sandbox, allowed, blocked, swapped; no internet
+	@command -v curl >/dev/null || sh test/deps.sh curl
+	$(BIN) demo
+
+deps: ## install what the tests need, where that can be done
+	sh test/deps.sh
+
+test: deps lint unit e2e ## everything: vet, house rules, unit, fuzz seeds, real namespaces and clients
+
+lint:
+	@unformatted=$$(gofmt -l cmd gateway policy secrets audit certs examples test); \
+	if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	GOOS=darwin $(GO) build ./policy/... ./secrets/... ./certs/... ./audit/...
+
+unit: ## packages alone, with -race; fuzz targets run their seeds
+	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v '^sallyport/test/')
+
+e2e: build ## real namespaces, kernel rules, TLS and clients; needs root for the lab
+	$(GO) test $(TESTFLAGS) ./test/...
+
+cases: ## the corpus of cases as a table: id, title, pass
+	$(GO) run ./test/corpus/table
+
+FUZZTIME ?= 30s
+fuzz: ## every fuzz target for FUZZTIME
+	GO=$(GO) FUZZTIME=$(FUZZTIME) sh test/fuzz.sh
+
+bench: ## benchmarks of the packages
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+ci: export CI = true
+ci: test demo ## what continuous integration runs
+
+clean: ## remove what was built
+	rm -rf bin dist

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Installs the programs that the tests and the demo drive, where it can
+# (Debian and its children, as root), and says which are missing where it
+# cannot. With CI=true a missing one is an error.
+set -eu
+
+# program:package
+all="gcc:gcc curl:curl git:git python3:python3 node:nodejs dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light"
+wanted=${*:-}
+
+lacking() {
+	for pair in $all; do
+		program=${pair%%:*}
+		if [ -n "$wanted" ]; then
+			case " $wanted " in *" $program "*) ;; *) continue ;; esac
+		fi
+		PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null 2>&1 || echo "${pair##*:}"
+	done
+	if [ -z "$wanted" ]; then
+		/usr/bin/python3 -c 'import requests' >/dev/null 2>&1 || echo python3-requests
+		[ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
+	fi
+}
+
+packages=$(lacking | sort -u | tr '\n' ' ')
+[ -n "$packages" ] || exit 0
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+	echo "installing: $packages"
+	export DEBIAN_FRONTEND=noninteractive
+	# A service that a package starts is none of the tests' business.
+	policy=/usr/sbin/policy-rc.d
+	if [ ! -e "$policy" ]; then
+		printf '#!/bin/sh\nexit 101\n' >"$policy"
+		chmod +x "$policy"
+		trap 'rm -f "$policy"' EXIT
+	fi
+	apt-get update -q >/dev/null
+	# shellcheck disable=SC2086
+	apt-get install -y -q --no-install-recommends $packages >/dev/null
+fi
+packages=$(lacking | sort -u | tr '\n' ' ')
+if [ -n "$packages" ]; then
+	echo "missing, to be installed with the system's package manager: $packages" >&2
+	[ "${CI:-}" != true ] || exit 1
+fi
