@@ -55,6 +55,7 @@ func Compile(d Document, generation uint64) (*Set, []Problem) {
 	c.checkCeiling(x)
 	c.checkConflicts(x)
 	claims := c.readClaims()
+	c.checkPlaceholders()
 	c.warnUnusedSecrets()
 	sortProblems(c.problems)
 	if HasErrors(c.problems) {

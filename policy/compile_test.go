@@ -137,6 +137,13 @@ func TestCompileRefusesSecrets(t *testing.T) {
 			wantProblem(t, Document{Secrets: []Secret{tt.s}}, tt.says)
 		})
 	}
+	same := []Secret{
+		{Name: "ONE_KEY", Pos: at(1), Hosts: []string{"good.test"}, Placeholder: "fixed-text"},
+		{Name: "TWO_KEY", Pos: at(2), Hosts: []string{"good.test"}, Placeholder: "fixed-text"},
+	}
+	if p := wantProblem(t, Document{Secrets: same}, `"TWO_KEY": has the placeholder of secret "ONE_KEY"`); p.Pos != at(2) {
+		t.Errorf("reported at %v", p.Pos)
+	}
 	_, problems := Compile(Document{Secrets: []Secret{{Name: "API_KEY", Hosts: []string{"good.test"}, Placeholder: "ghp_{rand:36}"}}}, 1)
 	if len(problems) != 1 || problems[0].Severity != Warning || !strings.Contains(problems[0].Summary, "no rule injects it") {
 		t.Errorf("an unused secret: %v", summaries(problems))

@@ -19,8 +19,8 @@ func (s *Set) Decide(r Request) Decision {
 	if sb == nil {
 		return Decision{Reason: UnknownSandbox, Message: "this sandbox is not known to the policy, so nothing is allowed"}
 	}
-	if r.Host == "" {
-		return Decision{Reason: BadHostname, Message: "the request names no host"}
+	if canonical, err := CanonicalHost(r.Host); err != nil || canonical != r.Host {
+		return Decision{Reason: BadHostname, Message: "the request names no valid host"}
 	}
 	if r.Stage < StageName || r.Stage > StageRequest {
 		return Decision{Reason: NoRuleMatched, Message: "the request is at no stage that can be decided"}
@@ -120,9 +120,6 @@ func (s *Set) allow(q *query, a *admission) Decision {
 // what could not be forwarded at all.
 func (s *Set) spare(q *query, denied Decision) Decision {
 	if q.Stage == StageRequest && !forwardable(q.Method) {
-		return denied
-	}
-	if canonical, err := CanonicalHost(q.Host); err != nil || canonical != q.Host {
 		return denied
 	}
 	relay := RelayIntercept

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -33,6 +34,46 @@ func TestPOL03WildcardDepth(t *testing.T) {
 		wantReason(t, s, name(host), want)
 		wantReason(t, s, conn(host, 443, HTTPS), want)
 		wantReason(t, s, get(host, "/"), want)
+	}
+}
+
+// decideRaw decides a host as a client sent it, as every layer does.
+func decideRaw(s *Set, raw string) Decision {
+	host, _, err := SplitAuthority(raw, 443)
+	if err != nil {
+		return Decision{Reason: BadHostname}
+	}
+	return s.Decide(get(host, "/"))
+}
+
+func TestPOL05TrailingDotAndPOL06Case(t *testing.T) {
+	doc := sandboxDoc(allowRule("Good.Test", inject("API_KEY")), allowRule("*.test.example"), denyRule("EVIL.test.example."))
+	doc.Secrets = []Secret{{Name: "API_KEY", Hosts: []string{"GOOD.test."}}}
+	s := mustCompile(t, doc)
+	for raw, want := range map[string]Reason{
+		"good.test":               RuleAllow,
+		"good.test.":              RuleAllow,
+		"GoOd.TeSt:443":           RuleAllow,
+		"GOOD.TEST.:443":          RuleAllow,
+		"good.test..":             BadHostname,
+		"evil.test.example":       HostDenied,
+		"evil.test.example.":      HostDenied,
+		"EVIL.TEST.EXAMPLE":       HostDenied,
+		"fine.test.example.":      RuleAllow,
+		"169.254.169.254.":        HostNotAllowed,
+		"[good.test]:443":         BadHostname, // POL-08
+		"good.test:443:443":       BadHostname, // POL-08
+		"g%6fod.test":             BadHostname, // POL-11
+		"good.test,evil.test":     BadHostname, // POL-11
+		"good.test\x00.evil.test": BadHostname,
+	} {
+		d := decideRaw(s, raw)
+		if d.Reason != want {
+			t.Errorf("%q: %s, want %s", raw, d.Reason, want)
+		}
+		if (len(d.Inject) == 1) != (want == RuleAllow && strings.HasPrefix(strings.ToLower(raw), "good")) {
+			t.Errorf("%q injects %v", raw, d.Inject)
+		}
 	}
 }
 
@@ -328,7 +369,7 @@ func TestReportMode(t *testing.T) {
 		t.Errorf("an allow would be %v", d.Would)
 	}
 	wantReason(t, s, request("CONNECT", "good.test", "/"), MethodNotAllowed)
-	wantReason(t, s, get("NOT.canonical", "/"), HostNotAllowed)
+	wantReason(t, s, get("NOT.canonical", "/"), BadHostname)
 	wantReason(t, s, get("", "/"), BadHostname)
 
 	doc.Org = &Org{Rules: []Rule{allowRule("good.test"), ruleOf(ActionTCP, "db.test:5432"), allowRule("denied.test"), allowRule("shut.test"), denyRule("shut.test")}}

@@ -229,7 +229,7 @@ func TestPOL02Patterns(t *testing.T) {
 }
 
 func TestPOL03PatternTable(t *testing.T) {
-	any := HostOptions{AnyHost: true}
+	o := HostOptions{AnyHost: true}
 	for _, tt := range []struct {
 		pattern, host string
 		want          bool
@@ -250,7 +250,7 @@ func TestPOL03PatternTable(t *testing.T) {
 		{"192.0.2.1", "192.0.2.1", true},
 		{"[2001:DB8::1]", "2001:db8::1", true},
 	} {
-		p, err := ParseHostPattern(tt.pattern, any)
+		p, err := ParseHostPattern(tt.pattern, o)
 		if err != nil {
 			t.Fatal(err)
 		}

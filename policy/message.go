@@ -36,14 +36,15 @@ func denialMessage(reason Reason, q *query) string {
 // deniedMessage is the sentence for what a deny rule matched, with the words
 // of whoever wrote it.
 func deniedMessage(q *query, r *Rule) string {
-	what := "host " + q.Host + " is denied"
+	host := "host " + q.Host
+	what := host + " is denied"
 	switch {
 	case len(r.Paths) > 0 || len(r.Methods) > 0 || r.Access != "":
-		what = "this request to host " + q.Host + " is denied"
+		what = "this request to " + host + " is denied"
 	case len(r.Ports) > 0 && q.Stage != StageName:
-		what = "port " + strconv.Itoa(int(q.Port)) + " of host " + q.Host + " is denied"
+		what = "port " + strconv.Itoa(int(q.Port)) + " of " + host + " is denied"
 	case len(r.Schemes) > 0 && q.Stage != StageName:
-		what = spoken(q.Scheme) + " to host " + q.Host + " is denied"
+		what = spoken(q.Scheme) + " to " + host + " is denied"
 	}
 	what += " by policy"
 	if r.Reason != "" {

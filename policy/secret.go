@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -100,7 +101,7 @@ func checkPlaceholder(t string) error {
 	}
 	for i := range len(t) {
 		if t[i] <= ' ' || t[i] >= 0x7f {
-			return fmt.Errorf("holds a character that no header carries")
+			return errors.New("holds a character that no header carries")
 		}
 	}
 	length := len(t)
@@ -112,15 +113,41 @@ func checkPlaceholder(t string) error {
 		digits, tail, closed := strings.Cut(after, "}")
 		n, err := strconv.Atoi(digits)
 		if !closed || err != nil || n < 1 || n > 256 {
-			return fmt.Errorf("has a {rand:N} whose N is not 1 to 256")
+			return errors.New("has a {rand:N} whose N is not 1 to 256")
 		}
 		length += n - len("{rand:}") - len(digits)
 		rest = tail
 	}
 	if length < 8 {
-		return fmt.Errorf("is shorter than 8 characters")
+		return errors.New("is shorter than 8 characters")
 	}
 	return nil
+}
+
+// checkPlaceholders reports two secrets that ask for themselves by the same
+// text. What holds {rand:N} differs by name.
+func (c *compiler) checkPlaceholders() {
+	first := map[string]*Secret{}
+	for _, name := range c.secretNames() {
+		src := c.secrets[name].src
+		text := src.Placeholder
+		if text == "" {
+			text = "$" + src.Name
+		}
+		if strings.Contains(text, "{rand:") {
+			continue
+		}
+		if other, ok := first[text]; ok {
+			c.report(Problem{
+				Pos:     src.Pos,
+				Related: []Pos{other.Pos},
+				Summary: fmt.Sprintf("secret %q: has the placeholder of secret %q", src.Name, other.Name),
+				Hint:    "put {rand:36} into one of them",
+			})
+			continue
+		}
+		first[text] = src
+	}
 }
 
 func (c *compiler) secretNames() []string {
