@@ -222,6 +222,8 @@ func TestReasons(t *testing.T) {
 			allowRule("part.test", paths("/new/**")),
 			allowRule("deny.test"),
 			denyRule("deny.test", paths("/admin/**"), because("Admin is closed.")),
+			allowRule("shut.test"),
+			denyRule("shut.test", paths("/**")),
 		}}},
 	}
 	s := mustCompile(t, doc)
@@ -261,6 +263,9 @@ func TestReasons(t *testing.T) {
 		{"deny path with parameters", get("deny.test", "/admin;x=1/users"), HostDenied},
 		{"deny path, other reading", get("deny.test", "/admin%2Fusers"), HostDenied},
 		{"deny path, dots", get("deny.test", "/x/../admin/users"), AmbiguousPath},
+		{"OPTIONS *", request("OPTIONS", "deny.test", "*"), RuleAllow},
+		{"OPTIONS * under deny of all", request("OPTIONS", "shut.test", "*"), HostDenied},
+		{"deny of all paths", get("shut.test", "/x"), HostDenied},
 		{"other sandbox", Request{Sandbox: "s2", Stage: StageName, Host: "group.test"}, UnknownSandbox},
 		{"no host", get("", "/"), BadHostname},
 		{"no stage", Request{Sandbox: "s1", Host: "ws.test"}, NoRuleMatched},

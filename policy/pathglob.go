@@ -63,7 +63,7 @@ func (g *pathGlob) match(p Path) bool {
 // follows a semicolon belonging to the segment or not. Denials use it.
 func (g *pathGlob) matchAnyReading(p Path) bool {
 	if p.asterisk {
-		return false
+		return g.deep && len(g.segs) == 0 // "/**" means all there is
 	}
 	return g.matchWalk(p.walk(false, false)) ||
 		p.slash && g.matchWalk(p.walk(true, false)) ||
