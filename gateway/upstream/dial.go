@@ -43,10 +43,10 @@ func (u *Upstream) dial(ctx context.Context, r Route) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, u.dialTimeout)
 	defer cancel()
 	if len(addrs) == 1 {
-		c, err := dialOne(ctx, netip.AddrPortFrom(addrs[0], r.Port))
+		c, err := u.connect(ctx, netip.AddrPortFrom(addrs[0], r.Port))
 		return c, wrap(err)
 	}
-	return race(ctx, cancel, addrs, r.Port)
+	return u.race(ctx, cancel, addrs, r.Port)
 }
 
 // dialed is the outcome of one address.
@@ -58,7 +58,7 @@ type dialed struct {
 // race dials the addresses one after another without waiting for each to
 // fail, and returns the first that connects. Nothing it started is under way
 // when it returns.
-func race(ctx context.Context, cancel context.CancelFunc, addrs []netip.Addr, port uint16) (net.Conn, error) {
+func (u *Upstream) race(ctx context.Context, cancel context.CancelFunc, addrs []netip.Addr, port uint16) (net.Conn, error) {
 	results := make(chan dialed, len(addrs))
 	next, running := 0, 0
 	start := func() {
@@ -66,7 +66,7 @@ func race(ctx context.Context, cancel context.CancelFunc, addrs []netip.Addr, po
 		next++
 		running++
 		go func() {
-			c, err := dialOne(ctx, addr)
+			c, err := u.connect(ctx, addr)
 			results <- dialed{c, err}
 		}()
 	}

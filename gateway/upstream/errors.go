@@ -212,14 +212,15 @@ func contextError(err error) (class, detail string) {
 func streamError(err error) (class, detail string) {
 	text := err.Error()
 	for _, s := range []struct{ part, class, detail string }{
+		{"response headers exceeded", "protocol", "response header too large"},
+		{"response header list", "protocol", "response header too large"},
+		{"malformed", "protocol", "malformed answer"},
 		{"GOAWAY", "reset", "the server ended the HTTP/2 connection"},
 		{"stream error", "reset", "the server reset the stream"},
 		{"client connection lost", "reset", "connection lost"},
 		{"server closed idle connection", "reset", "connection closed"},
 		{"connection broken", "reset", "connection broken"},
 		{"timeout awaiting response headers", "timeout", "no answer in time"},
-		{"response headers exceeded", "protocol", "response header too large"},
-		{"malformed", "protocol", "malformed answer"},
 		{"connection error", "protocol", "HTTP/2 protocol error"},
 	} {
 		if strings.Contains(text, s.part) {

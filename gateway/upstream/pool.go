@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -142,22 +143,31 @@ func leadsTo(u *url.URL, t Target) bool {
 func (p *Pool) transport(t Target) (*http.Transport, error) {
 	k := key(t)
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.closed {
+		p.mu.Unlock()
 		return nil, errClosed
 	}
 	tr, ok := p.transports[k]
+	var gone []*http.Transport
 	if !ok {
-		if len(p.transports) >= maxTransports { // sets of policies that are gone
-			for _, old := range p.transports {
-				old.CloseIdleConnections()
-			}
+		if len(p.transports) >= maxTransports { // most are of policies that are gone
+			gone = slices.Collect(maps.Values(p.transports))
 			clear(p.transports)
 		}
 		tr = p.newTransport()
 		p.transports[k] = tr
 	}
+	p.mu.Unlock()
+	closeIdle(gone)
 	return tr, nil
+}
+
+// closeIdle must not be called with the pool locked: closing a connection
+// takes it out of the pool.
+func closeIdle(transports []*http.Transport) {
+	for _, t := range transports {
+		t.CloseIdleConnections()
+	}
 }
 
 // key tells sets of ranges apart, whatever their order.
@@ -237,22 +247,19 @@ func (p *Pool) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 
 func (p *Pool) closeIdle() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, t := range p.transports {
-		t.CloseIdleConnections()
-	}
+	transports := slices.Collect(maps.Values(p.transports))
+	p.mu.Unlock()
+	closeIdle(transports)
 }
 
 func (p *Pool) close() {
 	p.mu.Lock()
 	p.closed = true
-	transports, conns := p.transports, p.conns
+	transports, conns := slices.Collect(maps.Values(p.transports)), p.conns
 	p.transports, p.conns = nil, nil
 	p.mu.Unlock()
 	for c := range conns {
 		c.Conn.Close()
 	}
-	for _, t := range transports {
-		t.CloseIdleConnections()
-	}
+	closeIdle(transports)
 }

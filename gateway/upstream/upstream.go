@@ -74,6 +74,7 @@ type Upstream struct {
 	nat64    []netip.Prefix
 	roots    *x509.CertPool
 	log      hclog.Logger
+	connect  func(context.Context, netip.AddrPort) (net.Conn, error) // dialOne
 
 	dialTimeout, tlsTimeout, headerTimeout, idleTimeout time.Duration
 	maxIdlePerHost                                      int
@@ -91,6 +92,7 @@ func New(o Options) (*Upstream, error) {
 		nat64:          o.NAT64,
 		roots:          o.Roots,
 		log:            o.Logger,
+		connect:        dialOne,
 		dialTimeout:    orDefault(o.DialTimeout, DefaultDialTimeout),
 		tlsTimeout:     orDefault(o.TLSTimeout, DefaultTLSTimeout),
 		headerTimeout:  orDefault(o.HeaderTimeout, DefaultHeaderTimeout),
