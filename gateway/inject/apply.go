@@ -31,6 +31,11 @@ func (p *Plan) Apply(out *http.Request, values map[string]secrets.Value) error {
 			return fmt.Errorf("request target: %w", err)
 		}
 	}
+	if p.body != nil && out.Body != nil && out.Body != http.NoBody {
+		if err := p.body.apply(p, out, values); err != nil {
+			return err
+		}
+	}
 	if p.trailer != nil {
 		p.trailer.guard(out)
 	}

@@ -3,6 +3,7 @@ package inject
 import (
 	"net/http"
 	"slices"
+	"sync"
 
 	"sallyport/policy"
 )
@@ -27,6 +28,10 @@ type Plan struct {
 	uses    uses
 	secrets []string      // sorted
 	trailer *trailerCheck // nil: the request announces no trailer
+	body    *bodyCheck    // nil: the body is not looked into
+
+	mu    sync.Mutex
+	later uses // what was done after Plan
 }
 
 // Secrets returns the names of the secrets whose values Apply needs, sorted.
@@ -36,9 +41,24 @@ func (p *Plan) Secrets() []string { return p.secrets }
 // record.
 func (p *Plan) Uses() []Use { return p.uses }
 
+// Later returns what was done to the body and to messages so far. It adds to
+// Uses, and is complete when they have been sent.
+func (p *Plan) Later() []Use {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.later.sorted()
+}
+
+// record keeps what became of a body or of messages.
+func (p *Plan) record(list uses) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.later = append(p.later, list...)
+}
+
 // Empty says whether Apply changes nothing.
 func (p *Plan) Empty() bool {
-	return len(p.edits) == 0 && p.path == "" && p.query == nil && p.trailer == nil
+	return len(p.edits) == 0 && p.path == "" && p.query == nil && p.trailer == nil && p.body == nil
 }
 
 // Plan reads a request and says what will be done to it, or why it must not
@@ -58,17 +78,18 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 	}
 	if s.reason == "" {
 		s.single()
+		s.body(in.Request)
 	}
 	if s.reason != "" {
 		return nil, &Refusal{Reason: s.reason, Message: s.message, Uses: s.uses.sorted()}
 	}
-	if len(s.edits) == 0 && len(s.uses) == 0 && s.trailer == nil {
+	if len(s.edits) == 0 && len(s.uses) == 0 && s.trailer == nil && s.bodyCheck == nil {
 		return t.empty, nil // every other change has a use
 	}
 	slices.Sort(s.names)
 	return &Plan{
 		table: t, own: s.own, edits: s.edits, path: s.pathWas, query: s.queryEdit,
-		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer,
+		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer, body: s.bodyCheck,
 	}, nil
 }
 

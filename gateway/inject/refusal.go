@@ -61,7 +61,10 @@ func (u uses) sorted() []Use {
 // severity orders the reasons for which one request can be refused at once;
 // the gravest is the one that is given.
 func severity(r policy.Reason) int {
-	return 1 + slices.Index([]policy.Reason{
+	return slices.Index([]policy.Reason{
+		"", // not refused
+		policy.UninspectableBody,
+		policy.BodyTooLarge,
 		policy.ForeignCredential,
 		policy.Smuggling,
 		policy.PlaceholderPlace,

@@ -21,6 +21,7 @@ type scan struct {
 	trailer   *trailerCheck
 	pathWas   string // as sent, when a placeholder in it is replaced
 	queryEdit *queryEdit
+	bodyCheck *bodyCheck
 	reason    policy.Reason // "": not refused
 	message   string
 }
@@ -38,14 +39,18 @@ const (
 	inHeader
 	inBasic
 	inTrailer
+	inBody
+	inWebSocket
 	inOther // named by who looks
 )
 
 // place is where a text stands in a request.
 type place struct {
 	kind   kind
-	header string // name of the header, trailer or query parameter
-	fixed  bool   // what is found here is not replaced: it was escaped or damaged
+	header string   // name of the header, trailer or query parameter
+	media  string   // of the body
+	field  []string // of the body: the names on the way to it
+	fixed  bool     // what is found here is not replaced: it was escaped or damaged
 }
 
 // String returns the place as records and messages name it.
@@ -57,8 +62,13 @@ func (p place) String() string {
 		if plain(p.header) {
 			return "query " + p.header
 		}
+	case inBody:
+		if name := strings.Join(p.field, "."); plain(name) {
+			return "body field " + name
+		}
 	}
-	return [...]string{"method", "host", "userinfo", "path", "query", "header name", inOther: ""}[p.kind]
+	return [...]string{"method", "host", "userinfo", "path", "query", "header name",
+		inBody: "body", inWebSocket: "websocket message", inOther: ""}[p.kind]
 }
 
 // plain says whether a name that the sandbox chose may stand in a record.
@@ -215,6 +225,10 @@ func (c *credential) allows(p place) bool {
 		return slices.Contains(c.query, p.header)
 	case inPath:
 		return c.path
+	case inBody:
+		return c.body != nil && c.body.covers(p.media) && c.body.allows(p.field)
+	case inWebSocket:
+		return c.websocket
 	}
 	return false
 }
@@ -234,7 +248,7 @@ func (s *scan) withhold(u Use, reason policy.Reason, message string) found {
 // refuse notes the gravest reason, and of two as grave the one whose message
 // sorts first, so that the order of a map does not show.
 func (s *scan) refuse(reason policy.Reason, message string) {
-	if old, now := severity(s.reason), severity(reason); now > old || now == old && message < s.message {
+	if old, now := severity(s.reason), severity(reason); s.reason == "" || now > old || now == old && message < s.message {
 		s.reason, s.message = reason, message
 	}
 }

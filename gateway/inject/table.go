@@ -37,13 +37,15 @@ type Table struct {
 
 // credential is a secret, compiled.
 type credential struct {
-	name     string
-	covers   func(host string) bool
-	template secrets.Template
-	headers  map[string]bool // canonical names of the headers where it may stand
-	query    []string        // parameters where it may stand
-	path     bool            // it may stand in the path
-	set      string          // header that is set when the client sent none; "": none
+	name      string
+	covers    func(host string) bool
+	template  secrets.Template
+	headers   map[string]bool // canonical names of the headers where it may stand
+	query     []string        // parameters where it may stand
+	path      bool            // it may stand in the path
+	body      *bodyPlace      // nil: nowhere in a body
+	websocket bool            // it may stand in text messages
+	set       string          // header that is set when the client sent none; "": none
 }
 
 // NewTable compiles secrets. Sandboxes are the names whose placeholders are
@@ -83,6 +85,10 @@ func (c *credential) configure(spec *policy.Secret) {
 		c.headers = headerSet(spec.Headers)
 	}
 	c.query, c.path = slices.Clone(spec.Query), spec.Path
+	c.websocket = spec.WebSocket
+	if spec.Body != nil {
+		c.body = newBodyPlace(spec.Body)
+	}
 	if spec.Set {
 		c.set = "Authorization"
 		if len(spec.Headers) > 0 {

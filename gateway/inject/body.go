@@ -1,0 +1,251 @@
+package inject
+
+import (
+	"bytes"
+	"io"
+	"mime"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+
+	"sallyport/policy"
+	"sallyport/secrets"
+)
+
+const (
+	// defaultBodyMax is the most of a body that is held when its length has
+	// to be known, in bytes.
+	defaultBodyMax = 1 << 20
+	// bodyChunk is how much of a body is read at once, in bytes.
+	bodyChunk = 16 << 10
+)
+
+// BodyTypes returns the media types whose fields a secret can stand in, which
+// are the types of a body place that names none.
+func BodyTypes() []string {
+	return []string{"application/json", "application/x-www-form-urlencoded", "multipart/form-data"}
+}
+
+// bodyPlace is a policy.BodyPlace, compiled.
+type bodyPlace struct {
+	types  []string
+	max    int64
+	fields [][]string // of dotted names; "*" is any one name
+}
+
+func newBodyPlace(b *policy.BodyPlace) *bodyPlace {
+	p := &bodyPlace{max: b.Max, types: BodyTypes()}
+	if p.max <= 0 {
+		p.max = defaultBodyMax
+	}
+	if len(b.Types) > 0 {
+		p.types = nil
+		for _, t := range b.Types {
+			p.types = append(p.types, strings.ToLower(t))
+		}
+	}
+	for _, f := range b.Fields {
+		p.fields = append(p.fields, strings.Split(f, "."))
+	}
+	return p
+}
+
+func (b *bodyPlace) covers(media string) bool {
+	return slices.ContainsFunc(b.types, func(t string) bool { ok, _ := path.Match(t, media); return ok })
+}
+
+// allows says whether the field with this path of names is one of b's. The
+// elements of a JSON array have the name of the array.
+func (b *bodyPlace) allows(field []string) bool {
+	return slices.ContainsFunc(b.fields, func(want []string) bool {
+		return slices.EqualFunc(want, field, func(w, f string) bool { return w == f || w == "*" })
+	})
+}
+
+// bodyCheck is what is done to the body of one request.
+type bodyCheck struct {
+	in     scanInput
+	media  string
+	params map[string]string
+	max    int64
+	digest bool // a header of the request covers the body
+}
+
+// scanInput is what a later scan of the same request needs.
+type scanInput struct {
+	t  *Table
+	in Input
+}
+
+func (c scanInput) scan() *scan {
+	s := &scan{t: c.t, in: c.in, own: c.t.owners.of(c.in.Sandbox)}
+	s.injects = s.bound()
+	return s
+}
+
+// body plans what is done to the body: nothing, unless a secret that is
+// approved for the request may stand in a body of its type.
+func (s *scan) body(r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	var names []string
+	limit := int64(0)
+	media, params, bad := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	for _, n := range s.in.Decision.Inject {
+		c := s.t.creds[n]
+		if c == nil || c.body == nil || !s.approved(c) || bad == nil && !c.body.covers(media) {
+			continue
+		}
+		names, limit = append(names, n), max(limit, c.body.max)
+	}
+	if len(names) == 0 || r.Header.Get("Content-Type") == "" {
+		return
+	}
+	switch {
+	case bad != nil || len(r.Header["Content-Type"]) > 1 || !ascii(params["charset"]):
+		s.refuse(policy.UninspectableBody, "the type of the body cannot be read")
+	case coded(r.Header):
+		s.refuse(policy.UninspectableBody, "the body is compressed; a body in which a credential may stand has to be sent as it is")
+	case !slices.Contains(BodyTypes(), media):
+		s.refuse(policy.UninspectableBody, "a body of this type has no fields in which a credential could stand")
+	case r.ContentLength > limit:
+		s.refuse(policy.BodyTooLarge, "the body is larger than the gateway holds of a body in which a credential may stand")
+	default:
+		s.names = append(s.names, names...)
+		s.bodyCheck = &bodyCheck{in: scanInput{s.t, s.in}, media: media, params: params, max: limit, digest: digested(r.Header)}
+	}
+}
+
+// ascii says whether a charset has the bytes of ASCII for what is ASCII, so
+// that the gateway reads the same text as the upstream.
+func ascii(charset string) bool {
+	switch strings.ToLower(charset) {
+	case "", "utf-8", "us-ascii", "iso-8859-1":
+		return true
+	}
+	return false
+}
+
+func coded(h http.Header) bool {
+	for _, line := range h["Content-Encoding"] {
+		if line != "" && !strings.EqualFold(line, "identity") {
+			return true
+		}
+	}
+	return false
+}
+
+func digested(h http.Header) bool {
+	for _, name := range []string{"Content-Md5", "Digest", "Content-Digest", "Repr-Digest"} {
+		if len(h[name]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// apply makes out's body the one with values in it. A body whose length was
+// announced (at most c.max bytes) is read and changed at once, so that the new
+// length is announced; any other is changed while it is sent, and ends with a
+// *Refusal when a placeholder stands where it must not.
+func (c *bodyCheck) apply(p *Plan, out *http.Request, values map[string]secrets.Value) error {
+	b, err := c.reader(p, out.Body, values)
+	if err != nil {
+		return err
+	}
+	if out.ContentLength < 0 {
+		if c.digest {
+			return &Refusal{Reason: policy.UninspectableBody, Message: "a digest covers the body, which may change while it is sent"}
+		}
+		out.Body = b
+		return nil
+	}
+	// Values can be longer than what stands for them.
+	const growth = 1 << 20
+	whole, err := io.ReadAll(io.LimitReader(b, c.max+growth+1))
+	if err != nil {
+		return err
+	}
+	if int64(len(whole)) > c.max+growth {
+		return &Refusal{Reason: policy.BodyTooLarge, Message: "the body is larger than the gateway holds of a body in which a credential may stand"}
+	}
+	if c.digest && b.changed() {
+		return &Refusal{Reason: policy.UninspectableBody, Message: "a digest covers the body in which a placeholder stands"}
+	}
+	if err := b.Close(); err != nil {
+		return err
+	}
+	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(whole)), int64(len(whole))
+	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole)), nil }
+	if out.Header.Get("Content-Length") != "" {
+		out.Header.Del("Content-Length") // net/http writes it from the field
+	}
+	return nil
+}
+
+// bodyReader is a body with values in the place of placeholders.
+type bodyReader struct {
+	plan *Plan
+	src  io.Closer
+	step stepper
+	text *texter
+	out  bytes.Buffer
+	err  error
+}
+
+// stepper reads a piece of a body and appends what goes out to out. It
+// returns io.EOF when all has been.
+type stepper interface {
+	next(out *bytes.Buffer) error
+}
+
+func (c *bodyCheck) reader(p *Plan, src io.ReadCloser, values map[string]secrets.Value) (*bodyReader, error) {
+	t := &texter{plan: p, scan: c.in.scan(), values: values, media: c.media}
+	b := &bodyReader{plan: p, src: src, text: t}
+	switch c.media {
+	case "application/json":
+		b.step = newJSONBody(src, t)
+	case "application/x-www-form-urlencoded":
+		b.step = newFormBody(src, t)
+	default:
+		m, err := newMultipartBody(src, t, c.params["boundary"])
+		if err != nil {
+			return nil, err
+		}
+		b.step = m
+	}
+	return b, nil
+}
+
+// Read gives the changed body. Its error is a *Refusal when the body must
+// not go out.
+func (b *bodyReader) Read(to []byte) (int, error) {
+	for b.out.Len() == 0 {
+		if b.err != nil {
+			return 0, b.err
+		}
+		b.err = b.step.next(&b.out)
+		if b.err == nil {
+			continue
+		}
+		b.plan.record(b.text.scan.uses)
+		if b.err != io.EOF {
+			b.out.Reset() // what is not judged does not leave
+		}
+	}
+	return b.out.Read(to)
+}
+
+// Close closes the body as it was sent.
+func (b *bodyReader) Close() error { return b.src.Close() }
+
+func (b *bodyReader) changed() bool {
+	return slices.ContainsFunc(b.text.scan.uses, func(u Use) bool { return u.Action == Injected })
+}
+
+// malformed is the refusal of a body that is not what its type says.
+func malformed(what string) error {
+	return &Refusal{Reason: policy.UninspectableBody, Message: "the body is no well-formed " + what}
+}
