@@ -334,15 +334,70 @@ func TestListenersAreNotTheHosts(t *testing.T) {
 	serveDestination(t, sockets)
 	// A process of the host, or another sandbox, must not be taken for this one.
 	inside(t, s.host, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		if err := addAddresses(lo, []netip.Prefix{single(ownAddr4()), single(ownAddr6())}); err != nil {
+			return err
+		}
 		for _, l := range append(append([]net.Listener{}, sockets.TCP...), sockets.DNSListeners...) {
-			d := net.Dialer{Timeout: 300 * time.Millisecond}
-			if c, err := d.Dial("tcp", l.Addr().String()); err == nil {
-				c.Close()
-				return fmt.Errorf("%s answers the host", l.Addr())
+			if _, err := ask(l.Addr().String()); !errors.Is(err, syscall.ECONNREFUSED) {
+				return fmt.Errorf("%s from the host: %v, want connection refused", l.Addr(), err)
 			}
 		}
 		return nil
 	})
+}
+
+// serveName answers every connection with name.
+func serveName(s *Sockets, name string) {
+	for _, l := range s.TCP {
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				c.Write([]byte(name))
+				c.Close()
+			}
+		}()
+	}
+}
+
+func TestDNS03InterfaceAnyResolverIsOurs(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
+	s := newSite(t)
+	echoQuestions(s.open(t, s.options()))
+	for _, resolver := range []string{
+		"8.8.8.8:53", "203.0.113.10:53", "10.77.4.1:53", "[2001:4860:4860::8888]:53", "[fd77::1]:53",
+	} {
+		inside(t, s.sandbox, func() error { return question(resolver) })
+	}
+	if n := s.seenOutside(t); n != 0 {
+		t.Errorf("%d packets outside", n)
+	}
+}
+
+func TestSourceWithoutAddressIsNoSpoof(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
+	s := newSite(t)
+	sockets := s.open(t, s.options())
+	for _, p := range []rawPacket{
+		{src: netip.MustParseAddr("fe80::1"), dst: netip.MustParseAddr("ff02::fb"), proto: unix.IPPROTO_UDP, payload: ports(5353, 5353, 0, 8, 0, 0)},
+		{src: netip.MustParseAddr("fe80::1"), dst: netip.MustParseAddr("2001:db8:2::1"), proto: unix.IPPROTO_TCP, payload: segment(443, 2)},
+	} {
+		inside(t, s.sandbox, p.send)
+		got := next(t, sockets.Packets, func(q Packet) bool { return q.Dst.Addr() == p.dst })
+		if got.Verdict != VerdictDeny || got.Src.Addr() != p.src {
+			t.Errorf("reported %+v", got)
+		}
+	}
 }
 
 func TestTwoInterfacesKeepTheirRules(t *testing.T) {
@@ -356,21 +411,39 @@ func TestTwoInterfacesKeepTheirRules(t *testing.T) {
 		return errors.Join(configure("lo"), configure("eth0", "10.77.5.2/24"), defaultRoute("eth0", "10.77.5.1"))
 	})
 	first := s.open(t, s.options())
-	serveDestination(t, first)
+	serveName(first, "first")
 	second := s.open(t, InterfaceOptions{Interface: "sb1", Sources: []netip.Prefix{netip.MustParsePrefix("10.77.5.2/32")},
 		Gateway: []netip.Prefix{netip.MustParsePrefix("10.77.5.1/24")}})
-	serveDestination(t, second)
-	reach := func(ns *os.File) {
+	serveName(second, "second")
+	reach := func(ns *os.File, want string) {
 		t.Helper()
-		inside(t, ns, func() error { _, err := ask("203.0.113.10:443"); return err })
+		inside(t, ns, func() error {
+			got, err := ask("203.0.113.10:443")
+			if err == nil && got != want {
+				err = fmt.Errorf("taken for %q, want %q", got, want)
+			}
+			return err
+		})
 	}
-	reach(s.sandbox)
-	reach(other)
+	reach(s.sandbox, "first")
+	reach(other, "second")
 	second.Close()
 	third := s.open(t, InterfaceOptions{Interface: "sb1", Sources: []netip.Prefix{netip.MustParsePrefix("10.77.5.2/32")}})
-	serveDestination(t, third)
-	reach(s.sandbox)
-	reach(other)
+	serveName(third, "third")
+	reach(s.sandbox, "first")
+	reach(other, "third")
+	third.Close()
+	inside(t, s.host, func() error {
+		if err := RemoveInterface("sb1"); err == nil || !strings.Contains(err.Error(), "still there") {
+			return fmt.Errorf("an interface that is there: %v", err)
+		}
+		link, err := netlink.LinkByName("sb1")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkDel(link), RemoveInterface("sb1"), RemoveInterface("sb1"))
+	})
+	reach(s.sandbox, "first")
 	inside(t, s.host, func() error {
 		_, err := OpenInterface(s.options())
 		if err == nil || !strings.Contains(err.Error(), "another gateway") {

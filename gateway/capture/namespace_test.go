@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -138,6 +139,40 @@ func TestNET01EveryPortArrivesWithItsDestination(t *testing.T) {
 	}
 }
 
+func TestPOL16PortSweep(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
+	ns, s := captureNamespace(t)
+	serveDestination(t, s)
+	inside(t, ns, func() error {
+		for port := 1; port <= 65535; port += 127 { // 516 ports, the last of them 65406
+			for _, host := range []string{"203.0.113.10", "2001:db8::10"} {
+				address := net.JoinHostPort(host, strconv.Itoa(port))
+				if got, err := ask(address); err != nil || got != address {
+					return fmt.Errorf("%s: %q, %v", address, got, err)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func TestNET01IPv6TurnedOffIsCapturedToo(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
+	ns := newNamespace(t)
+	inside(t, ns, func() error { return os.WriteFile(disableIPv6, []byte("1"), 0) })
+	s, err := OpenNamespace(namespacePath(ns), NamespaceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	serveDestination(t, s)
+	inside(t, ns, func() error { _, err := ask("[2001:db8::10]:443"); return err })
+}
+
 func TestOwnLoopbackStaysTheSandboxes(t *testing.T) {
 	if rerunAsRoot(t) {
 		return
@@ -175,11 +210,8 @@ func TestOwnLoopbackStaysTheSandboxes(t *testing.T) {
 	})
 }
 
-func TestDNS03AnyResolverIsOurs(t *testing.T) {
-	if rerunAsRoot(t) {
-		return
-	}
-	ns, s := captureNamespace(t)
+// echoQuestions answers every datagram with "RESOLVER DATAGRAM".
+func echoQuestions(s *Sockets) {
 	for _, c := range s.DNSPackets {
 		go func() {
 			b := make([]byte, 512)
@@ -192,28 +224,40 @@ func TestDNS03AnyResolverIsOurs(t *testing.T) {
 			}
 		}()
 	}
+}
+
+// question asks resolver, over a socket that takes answers from that address
+// alone.
+func question(resolver string) error {
+	c, err := net.Dial("udp", resolver)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Write([]byte("q")); err != nil {
+		return err
+	}
+	b := make([]byte, 512)
+	n, err := c.Read(b)
+	if want := resolver + " q"; err == nil && string(b[:n]) != want {
+		err = fmt.Errorf("answer %q, want %q", b[:n], want)
+	}
+	return err
+}
+
+func TestDNS03AnyResolverIsOurs(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
+	ns, s := captureNamespace(t)
+	echoQuestions(s)
 	for _, resolver := range []string{
 		"8.8.8.8:53", "192.0.2.53:53", "127.0.0.53:53", "127.0.0.1:53", "192.0.0.8:53",
 		"[2001:4860:4860::8888]:53", "[::1]:53",
 	} {
 		t.Run(resolver, func(t *testing.T) {
-			inside(t, ns, func() error {
-				c, err := net.Dial("udp", resolver) // connected: takes answers from that address alone
-				if err != nil {
-					return err
-				}
-				defer c.Close()
-				c.SetDeadline(time.Now().Add(5 * time.Second))
-				if _, err := c.Write([]byte("q")); err != nil {
-					return err
-				}
-				b := make([]byte, 512)
-				n, err := c.Read(b)
-				if want := resolver + " q"; err == nil && string(b[:n]) != want {
-					err = fmt.Errorf("answer %q, want %q", b[:n], want)
-				}
-				return err
-			})
+			inside(t, ns, func() error { return question(resolver) })
 		})
 	}
 }

@@ -29,7 +29,7 @@ func refusals(src4, src6 netip.Addr) map[string]rawPacket {
 		"ping6":                   {dst: to6, proto: unix.IPPROTO_ICMPV6, payload: []byte{128, 0, 0, 0, 0, 0, 0, 0}},
 		"redirect":                {dst: to, proto: unix.IPPROTO_ICMP, payload: []byte{5, 1, 0, 0, 0, 0, 0, 0}},
 		"router advertisement":    {dst: to6, proto: unix.IPPROTO_ICMPV6, hops: 255, payload: []byte{134, 0, 0, 0, 0, 0, 0, 0}},
-		"neighbour from far away": {dst: to6, proto: unix.IPPROTO_ICMPV6, hops: 254, payload: make([]byte, 24)},
+		"neighbour from far away": {dst: to6, proto: unix.IPPROTO_ICMPV6, hops: 254, payload: append([]byte{135}, make([]byte, 23)...)},
 		"udp":                     {dst: to, proto: unix.IPPROTO_UDP, payload: udp},
 		"udp6":                    {dst: to6, proto: unix.IPPROTO_UDP, payload: udp},
 		"udplite":                 {dst: to, proto: unix.IPPROTO_UDPLITE, payload: ports(4000, 53, 0, 0, 0, 0)},

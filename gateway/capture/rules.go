@@ -97,12 +97,9 @@ func loadRules(g gate, fresh bool) error {
 
 // forget empties the chains of g that are there and removes its counters.
 func (b *batch) forget(g gate) error {
-	tables, err := b.conn.ListTablesOfFamily(nftables.TableFamilyINet)
-	if err != nil {
+	loaded, err := hasTable(b.conn)
+	if err != nil || !loaded {
 		return err
-	}
-	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName }) {
-		return nil
 	}
 	chains, err := b.conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
 	if err != nil {
@@ -128,16 +125,16 @@ func (b *batch) forget(g gate) error {
 	return nil
 }
 
+func hasTable(conn *nftables.Conn) (bool, error) {
+	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName }), err
+}
+
 // dispatch sends packets of g.device to its chain. The interface is known by
 // its name: made anew under the same name, it is still closed.
 func (b *batch) dispatch(g gate) error {
-	interfaces := &nftables.Set{Table: b.table, ID: 1, Name: mapName, IsMap: true,
-		KeyType: nftables.TypeIFName, DataType: nftables.TypeVerdict}
-	err := b.conn.AddSet(interfaces, []nftables.SetElement{{
-		Key:         interfaceName(g.device),
-		VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: g.entry()},
-	}})
-	if err != nil {
+	interfaces := b.interfaces()
+	if err := b.conn.AddSet(interfaces, g.element()); err != nil {
 		return err
 	}
 	accept, priority := nftables.ChainPolicyAccept, nftables.ChainPriority(basePriority)
@@ -150,6 +147,20 @@ func (b *batch) dispatch(g gate) error {
 		&expr.Lookup{SourceRegister: 1, SetName: mapName, SetID: interfaces.ID, IsDestRegSet: true},
 	})
 	return nil
+}
+
+// interfaces is the map from names to chains. Its ID is good within a batch.
+func (b *batch) interfaces() *nftables.Set {
+	return &nftables.Set{Table: b.table, ID: 1, Name: mapName, IsMap: true,
+		KeyType: nftables.TypeIFName, DataType: nftables.TypeVerdict}
+}
+
+// element is the one of the map that sends packets of g.device to its chain.
+func (g gate) element() []nftables.SetElement {
+	return []nftables.SetElement{{
+		Key:         interfaceName(g.device),
+		VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: g.entry()},
+	}}
 }
 
 // entryRules tell fragments, neighbour discovery and wrong sources apart.
@@ -176,6 +187,11 @@ func (b *batch) entryRules(g gate) {
 		for _, mac := range g.macs {
 			b.rule(source(p), sender(mac), goTo(g.allowed()))
 		}
+	}
+	// What has no address of its own yet, or speaks to its link alone, is no
+	// spoof. It is refused all the same.
+	for _, p := range []string{"0.0.0.0/32", "::/128", "fe80::/10"} {
+		b.rule(source(netip.MustParsePrefix(p)), goTo(g.refuse()))
 	}
 	b.rule(goTo(g.spoof()))
 }
