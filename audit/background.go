@@ -101,3 +101,24 @@ func (l *Log) keepHouse() {
 	l.commitMu.Unlock()
 	l.retain()
 }
+
+// keepIndex indexes in batches until Close. It reads what was written from the
+// segments, so writers never wait for it.
+func (l *Log) keepIndex() {
+	x := &indexer{dir: l.o.Dir, logger: l.logger}
+	tick := time.NewTicker(indexEvery)
+	defer tick.Stop()
+	failed := false
+	for {
+		err := x.update(l.stop)
+		if err != nil && !failed {
+			l.logger.Warn("index is not kept; reading takes longer", "error", err)
+		}
+		failed = err != nil
+		select {
+		case <-l.stop:
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -33,7 +33,7 @@ func collectNewest(ctx context.Context, s span, f Filter) ([]record, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &backward{ctx: ctx, sieve: newSieve(f)}
+	w := &backward{ctx: ctx, sieve: newSieve(f), lookup: newLookup(s.dir, f)}
 	for _, n := range slices.Backward(list) {
 		if n > s.end.n {
 			continue
@@ -43,7 +43,7 @@ func collectNewest(ctx context.Context, s span, f Filter) ([]record, error) {
 		if n == s.end.n {
 			end = s.end.off
 		}
-		if err := w.segment(path, end); err != nil {
+		if err := w.segment(n, path, end); err != nil {
 			return w.found, err
 		}
 		if len(w.found) >= f.Limit {
@@ -55,14 +55,15 @@ func collectNewest(ctx context.Context, s span, f Filter) ([]record, error) {
 
 // backward reads lines from the end of files.
 type backward struct {
-	ctx   context.Context
-	sieve *sieve
-	found []record
+	ctx    context.Context
+	sieve  *sieve
+	lookup *lookup
+	found  []record
 }
 
 // segment reads the segment at path from end, or its own end if that is
 // negative. A segment that retention has removed is empty.
-func (w *backward) segment(path string, end int64) error {
+func (w *backward) segment(n uint64, path string, end int64) error {
 	f, err := os.Open(path)
 	if os.IsNotExist(err) {
 		return nil
@@ -80,26 +81,32 @@ func (w *backward) segment(path string, end int64) error {
 			return err
 		}
 	}
-	return w.lines(f, path, end)
-}
-
-// lines takes the lines before end, the last first. The block that is read may
-// begin in the middle of a line, whose end waits for the next one.
-func (w *backward) lines(r io.ReaderAt, path string, end int64) error {
-	var rest []byte // the beginning of the block read last, up to its first newline
-	for end > 0 {
-		if err := w.ctx.Err(); err != nil {
+	for _, r := range slices.Backward(w.lookup.in(n, end)) {
+		if done, err := w.lines(f, path, r); done || err != nil {
 			return err
 		}
-		n := min(end, readBlock)
+	}
+	return nil
+}
+
+// lines takes the lines of a region, the last first, and reports whether there
+// is no need to read on in this segment. The block that is read may
+// begin in the middle of a line, whose end waits for the next one.
+func (w *backward) lines(r io.ReaderAt, path string, part region) (bool, error) {
+	var rest []byte // the beginning of the block read last, up to its first newline
+	for end := part.to; end > part.from; {
+		if err := w.ctx.Err(); err != nil {
+			return false, err
+		}
+		n := min(end-part.from, readBlock)
 		block := make([]byte, n, int(n)+len(rest))
 		if _, err := r.ReadAt(block, end-n); err != nil && err != io.EOF {
-			return err
+			return false, err
 		}
 		end -= n
 		block = append(block, rest...)
 		from := 0
-		if end > 0 {
+		if end > part.from {
 			from = bytes.IndexByte(block, '\n') + 1
 			if from == 0 {
 				if len(block) > maxLine {
@@ -111,10 +118,10 @@ func (w *backward) lines(r io.ReaderAt, path string, end int64) error {
 		}
 		rest = block[:from]
 		if w.block(block[from:], path, end+int64(from)) {
-			return nil
+			return true, nil
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // block takes the whole lines of b, the last first, and reports whether there

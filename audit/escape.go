@@ -203,7 +203,7 @@ func appendVisible(dst []byte, s string) ([]byte, int) {
 // heap of them draws over other lines), no spaces but U+0020, no format,
 // private or unassigned characters.
 func visible(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) && r != 0x3164 && r != 0x115f && r != 0x1160 && r != 0xffa0 && r != 0x2800
+	return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) && r != 0x3164 && r != 0x115f && r != 0x1160 && r != 0xffa0 && r != 0x2800 && r != utf8.RuneError
 }
 
 // appendHex appends the low digits of v.

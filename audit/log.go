@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,7 @@ type Log struct {
 	lookedAt time.Time // when the open segment's name was last checked
 	owed     []*Event  // about the log itself, that could not be written yet
 	known    []uint64  // closed segments, to notice when another hand removes one
+	busy     bool      // the last group had more than one caller
 	shut     bool
 
 	entries sync.Pool // of *entry
@@ -111,6 +113,7 @@ func openLog(o Options, open opener) (*Log, error) {
 	}
 	l.payOwed()
 	l.done.Go(l.background)
+	l.done.Go(l.keepIndex)
 	return l, nil
 }
 
@@ -144,11 +147,15 @@ func (l *Log) Write(e *Event) error {
 	}
 	if leader {
 		l.commitMu.Lock()
+		if l.busy {
+			runtime.Gosched() // those who are about to write join this group
+		}
 		l.mu.Lock()
 		if l.group == g {
 			l.group = newGroup()
 		}
 		l.mu.Unlock()
+		l.busy = len(g.entries) > 1
 		l.commit(g)
 		l.commitMu.Unlock()
 		close(g.done)

@@ -47,7 +47,8 @@ const (
 
 // Options of Open. Dir is required; a zero limit is its default.
 type Options struct {
-	// Dir holds the segments and nothing else. It is made with mode 0700.
+	// Dir holds the segments, their index and the writer's lock, and nothing
+	// else. It is made with mode 0700.
 	Dir      string
 	Sync     Sync
 	Interval time.Duration // between two fsyncs of SyncInterval

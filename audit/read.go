@@ -89,6 +89,10 @@ func forward(ctx context.Context, s span, f Filter) iter.Seq[record] {
 		if s.end.n == 0 {
 			return
 		}
+		if index := newLookup(s.dir, f); index != nil {
+			index.forward(ctx, s, newSieve(f), yield)
+			return
+		}
 		c := newCursor(s.dir, place{n: sinceSegment(s, f.Since)})
 		c.until = s.end
 		defer c.close()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,8 +27,11 @@ func hosts(t testing.TB, f Filter, dirs ...string) []string {
 
 // fakeClock counts a second per call from a fixed time.
 func fakeClock(start time.Time, step time.Duration) func() time.Time {
+	var mu sync.Mutex
 	now := start
 	return func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
 		now = now.Add(step)
 		return now
 	}

@@ -1,13 +1,11 @@
 package audit
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 )
 
 // State is a small store that survives restarts: alert state, leases of
@@ -22,7 +20,7 @@ const stateWait = time.Second
 // OpenState opens or creates the file at path with mode 0600. One process may
 // have it open; another gets ErrBusy.
 func OpenState(path string) (*State, error) {
-	db, err := openBolt(path, &bbolt.Options{Timeout: stateWait})
+	db, err := openBolt(path, bbolt.Options{Timeout: stateWait})
 	if err != nil {
 		return nil, fmt.Errorf("state %s: %w", path, err)
 	}
@@ -31,20 +29,6 @@ func OpenState(path string) (*State, error) {
 		return nil, fmt.Errorf("state %s: mode %04o lets others in; want 0600", path, info.Mode().Perm())
 	}
 	return &State{db: db}, nil
-}
-
-// openBolt is bbolt.Open with the panic of a broken file made into an error.
-func openBolt(path string, o *bbolt.Options) (db *bbolt.DB, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("broken: %v", r)
-		}
-	}()
-	db, err = bbolt.Open(path, 0o600, o)
-	if errors.Is(err, berrors.ErrTimeout) {
-		return nil, fmt.Errorf("%w by another process", ErrBusy)
-	}
-	return db, err
 }
 
 // Put stores value under key in bucket, which is made if it is not there. It

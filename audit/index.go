@@ -1,0 +1,276 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.etcd.io/bbolt"
+)
+
+// The index is a bbolt file beside the segments. It has one bucket for each
+// segment, in which are
+//
+//	"m"                       how far the segment is indexed, and its first seq
+//	"b" offset                a block of lines: its end, first and last time
+//	"t" term offset           how many records of that block have the term
+//
+// It says only where to look: what is read there is matched again, and what it
+// does not cover is read as a whole. So it may be behind, and may be lost.
+const indexName = "index.db"
+
+// indexVersion is the name of the bucket of buckets. A file of another version
+// is made anew.
+const indexVersion = "1"
+
+// blockBytes is the least that a block of the index has, but for the last one
+// of a closed segment.
+const blockBytes = 128 << 10
+
+// Bounds of a batch of the index.
+const (
+	indexEvery     = time.Second
+	blocksPerBatch = 64
+	indexWait      = 2 * time.Second
+)
+
+// indexer keeps the index of one log up to date.
+type indexer struct {
+	dir    string
+	logger hclog.Logger
+
+	done        bool   // the rest is what the last batch has left
+	first, last uint64 // segments
+	upto        int64  // in the last segment
+}
+
+func (x *indexer) path() string { return filepath.Join(x.dir, indexName) }
+
+// update indexes what has been written since the last time. The file is open
+// only meanwhile, so that readers of other processes get at it. A broken one is
+// removed and made anew.
+func (x *indexer) update(stop <-chan struct{}) error {
+	if need, err := x.needed(); err != nil || !need {
+		return err
+	}
+	for {
+		more, err := x.batch()
+		if err != nil && !errors.Is(err, ErrBusy) {
+			x.logger.Warn("index is broken and is made anew", "error", err)
+			if err := os.Remove(x.path()); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			more, err = x.batch()
+		}
+		if err != nil || !more {
+			return err
+		}
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+	}
+}
+
+// needed reports whether there is anything to index, without a look into the
+// file: a small log never gets one.
+func (x *indexer) needed() (bool, error) {
+	list, err := segments(x.dir)
+	if err != nil || len(list) == 0 {
+		return false, err
+	}
+	first, last := list[0], list[len(list)-1]
+	info, err := os.Stat(filepath.Join(x.dir, segmentName(last)))
+	if err != nil {
+		return false, err
+	}
+	if x.done {
+		return first != x.first || last != x.last || info.Size() < x.upto || info.Size()-x.upto >= blockBytes, nil
+	}
+	if _, err := os.Stat(x.path()); err == nil {
+		return true, nil
+	}
+	return len(list) > 1 || info.Size() >= blockBytes, nil
+}
+
+// batch is one transaction, and reports whether there is more to do.
+func (x *indexer) batch() (more bool, err error) {
+	list, err := segments(x.dir)
+	if err != nil || len(list) == 0 {
+		return false, err
+	}
+	x.done, x.first, x.last = false, list[0], list[len(list)-1]
+	err = withBolt(x.path(), bbolt.Options{Timeout: indexWait}, func(db *bbolt.DB) error {
+		return db.Update(func(tx *bbolt.Tx) error {
+			root, err := tx.CreateBucketIfNotExists([]byte(indexVersion))
+			if err != nil {
+				return err
+			}
+			if err := dropOthers(root, list); err != nil {
+				return err
+			}
+			left := blocksPerBatch
+			for i, n := range list {
+				before := left
+				if err := x.segment(root, n, i < len(list)-1, &left); err != nil {
+					return err
+				}
+				if left < before && i < len(list)-1 {
+					x.logger.Debug("segment indexed", "segment", segmentName(n), "of", segmentName(list[len(list)-1]))
+				}
+			}
+			more = left <= 0
+			return nil
+		})
+	})
+	x.done = err == nil && !more
+	return more, err
+}
+
+// dropOthers removes the buckets of segments that are gone.
+func dropOthers(root *bbolt.Bucket, list []uint64) error {
+	var gone [][]byte
+	there := make(map[uint64]bool, len(list))
+	for _, n := range list {
+		there[n] = true
+	}
+	err := root.ForEachBucket(func(k []byte) error {
+		if len(k) != 8 || !there[binary.BigEndian.Uint64(k)] {
+			gone = append(gone, bytes.Clone(k))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, k := range gone {
+		if err := root.DeleteBucket(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// key is the bucket of the segment n, or an offset.
+func key(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+// segment indexes what is new in the segment n, up to left blocks of it.
+func (x *indexer) segment(root *bbolt.Bucket, n uint64, closed bool, left *int) error {
+	path := filepath.Join(x.dir, segmentName(n))
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	first, err := firstRecord(f)
+	if err != nil {
+		x.upto = 0
+		return nil // nothing in it, or nothing that the index could help with
+	}
+	b, err := root.CreateBucketIfNotExists(key(n))
+	if err != nil {
+		return err
+	}
+	upto, seq := readMark(b)
+	if seq != first.seq || upto > info.Size() { // another segment of that name
+		if err := root.DeleteBucket(key(n)); err != nil {
+			return err
+		}
+		if b, err = root.CreateBucket(key(n)); err != nil {
+			return err
+		}
+		upto = 0
+	}
+	b.FillPercent = 0.9
+	for ; *left > 0; *left-- {
+		end, err := indexBlock(b, f, upto, info.Size(), closed)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if end == upto {
+			break
+		}
+		upto = end
+	}
+	x.upto = upto
+	return b.Put([]byte("m"), append(key(uint64(upto)), key(first.seq)...))
+}
+
+// readMark is how far a segment is indexed, and the seq of its first record
+// when that was done.
+func readMark(b *bbolt.Bucket) (upto int64, seq uint64) {
+	v := b.Get([]byte("m"))
+	if len(v) != 16 {
+		return 0, 0
+	}
+	return int64(binary.BigEndian.Uint64(v)), binary.BigEndian.Uint64(v[8:])
+}
+
+// indexBlock indexes the block that begins at off and returns its end, which
+// is off if there are not enough lines yet.
+func indexBlock(b *bbolt.Bucket, r io.ReaderAt, off, size int64, closed bool) (int64, error) {
+	lines, err := readBlockAt(r, off, size, closed)
+	if err != nil || len(lines) == 0 {
+		return off, err
+	}
+	var from, to time.Time
+	counts := make(map[string]uint64)
+	for line := range bytes.Lines(lines) {
+		line = bytes.TrimSuffix(line, []byte{'\n'})
+		h, ok := parseHead(line)
+		if !ok {
+			continue
+		}
+		if from.IsZero() || h.time.Before(from) {
+			from = h.time
+		}
+		if h.time.After(to) {
+			to = h.time
+		}
+		lineTerms(line, func(t string) { counts[t]++ })
+	}
+	end := off + int64(len(lines))
+	for t, n := range counts {
+		k := append(append([]byte{'t'}, t...), key(uint64(off))...)
+		if err := b.Put(k, binary.AppendUvarint(nil, n)); err != nil {
+			return off, err
+		}
+	}
+	v := append(key(uint64(end)), key(uint64(from.UnixNano()))...)
+	return end, b.Put(append([]byte{'b'}, key(uint64(off))...), append(v, key(uint64(to.UnixNano()))...))
+}
+
+// readBlockAt reads at least blockBytes of whole lines at off, or what is left
+// of a closed segment. It returns nothing if there is less.
+func readBlockAt(r io.ReaderAt, off, size int64, closed bool) ([]byte, error) {
+	n := size - off
+	if n <= 0 || (n < blockBytes && !closed) {
+		return nil, nil
+	}
+	buf := make([]byte, min(n, blockBytes+2*maxRecord))
+	got, err := r.ReadAt(buf, off)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	buf = buf[:got]
+	if got > blockBytes {
+		if nl := bytes.IndexByte(buf[blockBytes:], '\n'); nl >= 0 {
+			return buf[:blockBytes+nl+1], nil
+		}
+	}
+	return buf[:bytes.LastIndexByte(buf, '\n')+1], nil
+}

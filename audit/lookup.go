@@ -1,0 +1,180 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// region is a stretch of a segment that has to be read.
+type region struct {
+	from, to int64
+}
+
+// lookup tells readers where in the segments of one log to look. A nil one
+// knows nothing.
+type lookup struct {
+	regions map[uint64][]region // candidates, in order
+	upto    map[uint64]int64    // what is beyond is not indexed
+}
+
+// lookupWait is how long a reader waits for the index before it does without.
+const lookupWait = 500 * time.Millisecond
+
+// newLookup asks the index of the log in dir for what f may take. It is nil
+// if f asks for nothing that the index knows, or if there is no index.
+func newLookup(dir string, f Filter) *lookup {
+	terms := f.terms()
+	path := filepath.Join(dir, indexName)
+	if _, err := os.Stat(path); len(terms) == 0 || err != nil {
+		return nil
+	}
+	l := &lookup{regions: make(map[uint64][]region), upto: make(map[uint64]int64)}
+	err := withBolt(path, bbolt.Options{ReadOnly: true, Timeout: lookupWait}, func(db *bbolt.DB) error {
+		return db.View(func(tx *bbolt.Tx) error {
+			root := tx.Bucket([]byte(indexVersion))
+			if root == nil {
+				return nil
+			}
+			return root.ForEachBucket(func(k []byte) error {
+				if len(k) == 8 {
+					n := binary.BigEndian.Uint64(k)
+					b := root.Bucket(k)
+					l.upto[n], _ = readMark(b)
+					l.regions[n] = candidates(b, terms, f)
+				}
+				return nil
+			})
+		})
+	})
+	if err != nil {
+		return nil
+	}
+	return l
+}
+
+// candidates are the blocks of one segment that have every term and lie in the
+// filter's time.
+func candidates(b *bbolt.Bucket, terms []string, f Filter) []region {
+	offsets := postings(b, terms[0])
+	for _, t := range terms[1:] {
+		also := postings(b, t)
+		offsets = slices.DeleteFunc(offsets, func(off uint64) bool {
+			_, ok := slices.BinarySearch(also, off)
+			return !ok
+		})
+	}
+	var list []region
+	for _, off := range offsets {
+		v := b.Get(append([]byte{'b'}, key(off)...))
+		if len(v) != 24 {
+			continue
+		}
+		from := time.Unix(0, int64(binary.BigEndian.Uint64(v[8:])))
+		to := time.Unix(0, int64(binary.BigEndian.Uint64(v[16:])))
+		if (!f.Since.IsZero() && to.Before(f.Since)) || (!f.Until.IsZero() && !from.Before(f.Until)) {
+			continue
+		}
+		list = append(list, region{int64(off), int64(binary.BigEndian.Uint64(v))})
+	}
+	return list
+}
+
+// postings are the offsets of the blocks that have the term, in order.
+func postings(b *bbolt.Bucket, term string) []uint64 {
+	prefix := append([]byte{'t'}, term...)
+	var list []uint64
+	c := b.Cursor()
+	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+		if rest := k[len(prefix):]; len(rest) == 8 {
+			list = append(list, binary.BigEndian.Uint64(rest))
+		}
+	}
+	return list
+}
+
+// in are the regions of the segment n before end that have to be read, in
+// order and without overlap.
+func (l *lookup) in(n uint64, end int64) []region {
+	if l == nil {
+		return []region{{0, end}}
+	}
+	upto := l.upto[n]
+	if upto > end { // another segment than the one that was indexed
+		return []region{{0, end}}
+	}
+	list := slices.Clone(l.regions[n])
+	if upto < end {
+		list = append(list, region{upto, end})
+	}
+	var joined []region
+	for _, r := range list {
+		if k := len(joined); k > 0 && joined[k-1].to == r.from {
+			joined[k-1].to = r.to
+		} else {
+			joined = append(joined, r)
+		}
+	}
+	return joined
+}
+
+// forward yields the matching records of the span from its beginning, and reads
+// no more than it has to.
+func (l *lookup) forward(ctx context.Context, s span, sieve *sieve, yield func(record) bool) {
+	list, err := segments(s.dir)
+	if err != nil {
+		yield(record{err: err})
+		return
+	}
+	for _, n := range list {
+		end := s.end.off
+		if n > s.end.n {
+			return
+		}
+		if n < s.end.n {
+			info, err := os.Stat(filepath.Join(s.dir, segmentName(n)))
+			if err != nil {
+				continue // retention was faster
+			}
+			end = info.Size()
+		}
+		for _, r := range l.in(n, end) {
+			if !forwardRegion(ctx, s.dir, n, r, sieve, yield) {
+				return
+			}
+		}
+	}
+}
+
+// forwardRegion yields the matching records of one region, and reports whether
+// to go on.
+func forwardRegion(ctx context.Context, dir string, n uint64, r region, sieve *sieve, yield func(record) bool) bool {
+	c := newCursor(dir, place{n: n, off: r.from})
+	c.until = place{n: n, off: r.to}
+	defer c.close()
+	for {
+		if err := ctx.Err(); err != nil {
+			yield(record{err: err})
+			return false
+		}
+		line, err := c.next()
+		if errors.Is(err, io.EOF) || c.at.n != n {
+			return true
+		}
+		rec, ok := sieve.read(line, err, c)
+		if ok && !yield(rec) {
+			return false
+		}
+		if err != nil && !isLineError(err) {
+			return false
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestState(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s, err := OpenState(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := s.Get("leases", []byte("a")); v != nil || err != nil {
+		t.Errorf("got %q, %v from nothing", v, err)
+	}
+	for _, k := range []string{"b", "a", "c"} {
+		if err := s.Put("leases", []byte(k), []byte("v"+k)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Delete("leases", []byte("c")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete("absent", []byte("c")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenState(path); !errors.Is(err, ErrBusy) {
+		t.Errorf("second open: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = OpenState(path); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var got []string
+	err = s.ForEach("leases", func(k, v []byte) error {
+		got = append(got, fmt.Sprintf("%s=%s", k, v))
+		return nil
+	})
+	if err != nil || fmt.Sprint(got) != "[a=va b=vb]" {
+		t.Errorf("pairs %v, %v", got, err)
+	}
+	stop := errors.New("stop")
+	if err := s.ForEach("leases", func(k, v []byte) error { return stop }); err != stop {
+		t.Errorf("error of fn: %v", err)
+	}
+	if err := s.Put("leases", nil, nil); err == nil {
+		t.Error("an empty key was stored")
+	}
+}
+
+func TestStateRefusals(t *testing.T) {
+	dir := t.TempDir()
+	open := filepath.Join(dir, "open.db")
+	s, err := OpenState(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	os.Chmod(open, 0o644)
+	rubbish := filepath.Join(dir, "rubbish.db")
+	b := make([]byte, 64<<10)
+	for i := range b {
+		b[i] = byte(i * 7)
+	}
+	os.WriteFile(rubbish, b, 0o600)
+	for _, path := range []string{open, rubbish, filepath.Join(dir, "absent", "x.db"), dir} {
+		if s, err := OpenState(path); err == nil {
+			s.Close()
+			t.Errorf("%s was opened", path)
+		}
+	}
+}
