@@ -20,15 +20,16 @@ type Input struct {
 
 // Plan is what will be done to one request. It holds no value.
 type Plan struct {
-	table   *Table
-	own     map[string]*credential // shaped placeholders of the sandbox
-	edits   []edit
-	path    string // as sent, when a placeholder in it is replaced
-	query   *queryEdit
-	uses    uses
-	secrets []string      // sorted
-	trailer *trailerCheck // nil: the request announces no trailer
-	body    *bodyCheck    // nil: the body is not looked into
+	table    *Table
+	own      map[string]*credential // shaped placeholders of the sandbox
+	edits    []edit
+	path     string // as sent, when a placeholder in it is replaced
+	query    *queryEdit
+	uses     uses
+	secrets  []string      // sorted
+	trailer  *trailerCheck // nil: the request announces no trailer
+	body     *bodyCheck    // nil: the body is not looked into
+	messages *scanInput    // nil: neither are messages
 
 	mu    sync.Mutex
 	later uses // what was done after Plan
@@ -56,9 +57,9 @@ func (p *Plan) record(list uses) {
 	p.later = append(p.later, list...)
 }
 
-// Empty says whether Apply changes nothing.
+// Empty says whether Apply and Messages change nothing.
 func (p *Plan) Empty() bool {
-	return len(p.edits) == 0 && p.path == "" && p.query == nil && p.trailer == nil && p.body == nil
+	return len(p.edits) == 0 && p.path == "" && p.query == nil && p.trailer == nil && p.body == nil && p.messages == nil
 }
 
 // Plan reads a request and says what will be done to it, or why it must not
@@ -79,17 +80,18 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 	if s.reason == "" {
 		s.single()
 		s.body(in.Request)
+		s.messages(in.Request)
 	}
 	if s.reason != "" {
 		return nil, &Refusal{Reason: s.reason, Message: s.message, Uses: s.uses.sorted()}
 	}
-	if len(s.edits) == 0 && len(s.uses) == 0 && s.trailer == nil && s.bodyCheck == nil {
+	if len(s.edits) == 0 && len(s.uses) == 0 && s.trailer == nil && s.bodyCheck == nil && s.later == nil {
 		return t.empty, nil // every other change has a use
 	}
 	slices.Sort(s.names)
 	return &Plan{
 		table: t, own: s.own, edits: s.edits, path: s.pathWas, query: s.queryEdit,
-		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer, body: s.bodyCheck,
+		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer, body: s.bodyCheck, messages: s.later,
 	}, nil
 }
 

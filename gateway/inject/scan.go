@@ -22,6 +22,7 @@ type scan struct {
 	pathWas   string // as sent, when a placeholder in it is replaced
 	queryEdit *queryEdit
 	bodyCheck *bodyCheck
+	later     *scanInput    // of messages
 	reason    policy.Reason // "": not refused
 	message   string
 }
