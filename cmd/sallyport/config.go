@@ -71,7 +71,8 @@ type limitsBlock struct {
 }
 
 type controlBlock struct {
-	Group string `hcl:"group,optional"` // whose members may use the control socket
+	Group  string `hcl:"group,optional"`  // whose members may use the control socket
+	Socket string `hcl:"socket,optional"` // its path; default control.sock in the runtime folder
 }
 
 // readDaemonFile reads path strictly: what is not known is an error.

@@ -30,10 +30,13 @@ const controlSocket = "control.sock"
 
 // openControl listens on the control socket.
 func (d *daemonProcess) openControl() error {
-	if err := os.MkdirAll(d.runtime, 0o755); err != nil {
+	path := filepath.Join(d.runtime, controlSocket)
+	if b := d.file.Control; b != nil && b.Socket != "" {
+		path = b.Socket
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
-	path := filepath.Join(d.runtime, controlSocket)
 	if c, err := net.Dial("unix", path); err == nil {
 		_ = c.Close() // it only had to answer
 		return &exit{err: fmt.Errorf("another gateway serves on %s", path), hint: "stop it first"}
