@@ -29,7 +29,7 @@ type exchange struct {
 	length   int64 // of the answer's body as announced; -1 when it is not
 	sent     atomic.Int64
 	received atomic.Int64
-	failure  error // of the round trip or of the answer's body
+	failed   atomic.Pointer[error] // of the round trip or of a body
 	early    earlyHints
 	revoked  atomic.Pointer[policy.Decision]
 	hijacked atomic.Pointer[hijackedConn]
@@ -73,7 +73,8 @@ func (x *exchange) outgoing(ctx context.Context) (*http.Request, error) {
 		if r.in.ContentLength == 0 {
 			out.Body = http.NoBody
 		} else {
-			out.Body = &countedBody{ReadCloser: r.in.Body, n: &x.sent}
+			most, _ := r.meters.maxima()
+			out.Body = &requestBody{ReadCloser: r.in.Body, x: x, most: most}
 		}
 	}
 	if _, ok := out.Header["User-Agent"]; !ok {
@@ -132,11 +133,17 @@ func dropHopByHop(h http.Header, websocket bool) {
 func (x *exchange) roundTrip(out *http.Request) (*http.Response, error) {
 	resp, err := x.r.g.Upstream.Transport(x.r.c.sandbox.ID).RoundTrip(out)
 	if err != nil {
-		x.failure = err
+		x.fail(err)
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		resp.Body = &answerBody{ReadCloser: resp.Body, x: x}
+		_, most := x.r.meters.maxima()
+		if most > 0 && resp.ContentLength > most {
+			_ = resp.Body.Close() // it is not read
+			x.fail(errTooLong)
+			return nil, errTooLong
+		}
+		resp.Body = &answerBody{ReadCloser: resp.Body, x: x, most: most}
 	}
 	return resp, nil
 }
@@ -145,13 +152,13 @@ func (x *exchange) roundTrip(out *http.Request) (*http.Response, error) {
 // round trip that failed.
 func (x *exchange) response(resp *http.Response, err error) *http.Response {
 	if resp == nil {
-		x.failure = err
+		x.fail(err)
 		return x.badGateway(err)
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		if !x.r.websocket || !switchesToWebSocket(resp.Header) {
 			_ = resp.Body.Close() // the upstream speaks something that nobody asked for
-			x.failure = errUnaskedUpgrade
+			x.fail(errUnaskedUpgrade)
 			return x.badGateway(errUnaskedUpgrade)
 		}
 		x.length = -1
@@ -186,8 +193,10 @@ var errUnaskedUpgrade = errors.New("the upstream switched protocols without bein
 // a class of error, never its text.
 func (x *exchange) badGateway(err error) *http.Response {
 	class, detail := upstream.ErrorClass(err)
-	if errors.Is(err, errUnaskedUpgrade) {
-		class, detail = "protocol", errUnaskedUpgrade.Error()
+	for _, own := range []error{errUnaskedUpgrade, errBudget, errTooLong} {
+		if errors.Is(err, own) {
+			class, detail = "protocol", own.Error()
+		}
 	}
 	f := refusal{Status: http.StatusBadGateway, Reason: "upstream_" + class, Request: x.r.id, Host: x.r.c.host,
 		Detail: "no answer from " + x.r.c.host + ": " + detail}
@@ -220,8 +229,21 @@ func (r *recorded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// fail notes why the exchange did not happen.
-func (x *exchange) fail(err error) { x.failure = err }
+// fail notes why the exchange, or a part of it, did not happen. The first
+// reason stays.
+func (x *exchange) fail(err error) {
+	if err != nil {
+		x.failed.CompareAndSwap(nil, &err)
+	}
+}
+
+// failure returns what fail noted, or nil.
+func (x *exchange) failure() error {
+	if p := x.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
 
 // finish ends the sandbox's side: what was hijacked is closed, and an answer
 // that broke off upstream is broken off here too, so that it is never taken
@@ -231,7 +253,7 @@ func (x *exchange) finish() {
 		_ = h.Close()
 		return
 	}
-	if x.failure != nil && x.status != 0 && x.length != 0 && x.truncated() {
+	if x.failure() != nil && x.status != 0 && x.length != 0 && x.truncated() {
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -239,7 +261,7 @@ func (x *exchange) finish() {
 // truncated says whether an answer of the upstream's broke off.
 func (x *exchange) truncated() bool {
 	var b *bodyError
-	return errors.As(x.failure, &b)
+	return errors.As(x.failure(), &b)
 }
 
 // end writes the end event.
@@ -256,8 +278,12 @@ func (x *exchange) end() {
 	switch why := x.revoked.Load(); {
 	case why != nil:
 		e.Reason, e.Message = string(policy.Revoked), why.Message
-	case x.failure != nil:
-		e.Error = failureOf(x.failure)
+	case errors.Is(x.failure(), errBudget):
+		e.Reason, e.Message = string(policy.ByteBudget), errBudget.Error()
+	case errors.Is(x.failure(), errTooLong):
+		e.Reason, e.Message = string(policy.BodyTooLarge), errTooLong.Error()
+	case x.failure() != nil:
+		e.Error = failureOf(x.failure())
 	}
 	r.g.recordOrLog(e)
 }
@@ -271,27 +297,41 @@ func (b *bodyError) Unwrap() error { return b.error }
 // answerBody counts an answer and notes when it breaks off.
 type answerBody struct {
 	io.ReadCloser
-	x *exchange
+	x    *exchange
+	most int64 // bytes; 0 is no bound
 }
 
 func (b *answerBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.x.received.Add(int64(n))
+	total := b.x.received.Add(int64(n))
+	if e := b.x.r.meters.add(0, int64(n)); e != nil && (err == nil || err == io.EOF) {
+		n, err = 0, e
+	}
+	if b.most > 0 && total > b.most {
+		n, err = 0, errTooLong
+	}
 	if err != nil && err != io.EOF {
-		b.x.failure = &bodyError{err}
+		b.x.fail(&bodyError{err})
 	}
 	return n, err
 }
 
-// countedBody counts a request's body.
-type countedBody struct {
+// requestBody counts a request's body.
+type requestBody struct {
 	io.ReadCloser
-	n *atomic.Int64
+	x    *exchange
+	most int64 // bytes; 0 is no bound
 }
 
-func (b *countedBody) Read(p []byte) (int, error) {
+func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.n.Add(int64(n))
+	total := b.x.sent.Add(int64(n))
+	if e := b.x.r.meters.add(int64(n), 0); e != nil {
+		return 0, e
+	}
+	if b.most > 0 && total > b.most {
+		return 0, errTooLong
+	}
 	return n, err
 }
 

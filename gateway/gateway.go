@@ -61,6 +61,7 @@ type Deps struct {
 	Leaves    *certs.Leaves
 	Upstream  *upstream.Upstream
 	Pool      *dns.Pool
+	Budgets   Store
 	TicketKey [32]byte // from which session ticket keys are derived, per name
 
 	// Internal returns a file of http://sallyport.internal/ as sb sees it,
@@ -109,15 +110,16 @@ func (l *Limits) defaults() {
 // it ways in with Serve.
 type Gateway struct {
 	Deps
-	snap    atomic.Pointer[Snapshot]
-	front   *front
-	engine  *engine
-	configs *tlsConfigs
-	live    live
-	states  sync.Map // lifecycle ID → *sandboxState
-	open    atomic.Int64
-	denied  atomic.Uint64
-	conns   sync.WaitGroup
+	snap       atomic.Pointer[Snapshot]
+	front      *front
+	engine     *engine
+	configs    *tlsConfigs
+	live       live
+	allowances *allowances
+	states     sync.Map // lifecycle ID → *sandboxState
+	open       atomic.Int64
+	denied     atomic.Uint64
+	conns      sync.WaitGroup
 }
 
 // New returns a Gateway that denies everything until Swap gives it a policy.
@@ -133,6 +135,8 @@ func New(d Deps) (*Gateway, error) {
 		return nil, errors.New("gateway: no upstream")
 	case d.Pool == nil:
 		return nil, errors.New("gateway: no pool of virtual addresses")
+	case d.Budgets == nil:
+		return nil, errors.New("gateway: no store for byte budgets")
 	case d.TicketKey == [32]byte{}:
 		return nil, errors.New("gateway: no session ticket key")
 	case d.Internal == nil:
@@ -148,6 +152,9 @@ func New(d Deps) (*Gateway, error) {
 		return nil, err
 	}
 	g.configs = configs
+	if g.allowances, err = newAllowances(d.Budgets, d.Now); err != nil {
+		return nil, err
+	}
 	g.engine = newEngine(d.Logger)
 	g.front = newFront(g)
 	return g, nil
@@ -182,6 +189,7 @@ func (g *Gateway) Run(ctx context.Context, grace time.Duration) error {
 		select {
 		case <-tick.C:
 			g.recheck()
+			g.saveBudgets()
 			continue
 		case err := <-done:
 			return err
@@ -196,7 +204,14 @@ func (g *Gateway) Run(ctx context.Context, grace time.Duration) error {
 	g.live.cutAll()
 	g.conns.Wait()
 	<-done
+	g.saveBudgets()
 	return nil
+}
+
+func (g *Gateway) saveBudgets() {
+	if err := g.allowances.save(); err != nil {
+		g.Logger.Error("byte budgets were not kept", "error", err)
+	}
 }
 
 // Forget cuts everything of a sandbox whose life has ended.

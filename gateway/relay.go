@@ -35,6 +35,13 @@ func (c *conn) relayPassthrough(ctx context.Context, d policy.Decision) {
 // relay checks the addresses, records, dials and copies, in this order.
 func (c *conn) relay(ctx context.Context, d policy.Decision) {
 	g := c.g
+	meters := meters(g.allowances.of(c.snap.Policy, c.sandbox, d.Rule))
+	for _, w := range meters {
+		if over := w.request(0); over != nil {
+			c.refuse(*over)
+			return
+		}
+	}
 	r, denied := g.route(ctx, c.target(d), func() *event { return c.event(audit.KindDNS, audit.PhaseEvent) })
 	if denied != nil {
 		denied.Rule = d.Rule
@@ -53,7 +60,7 @@ func (c *conn) relay(ctx context.Context, d policy.Decision) {
 		c.client.reset()
 		return
 	}
-	if err := splice(c.client, up, g.Limits.RelayIdle); err != nil {
+	if err := splice(c.client, up, meters, g.Limits.RelayIdle); err != nil {
 		c.outcome.Store(&outcome{o.upstream, failureOf(err)})
 		c.client.reset()
 		return
@@ -103,21 +110,25 @@ var errRelayIdle = errors.New("relay idle")
 
 // splice copies both ways until both have ended, passing each half-close on.
 // Without a byte in either direction for idle, it ends.
-func splice(client *meter, up net.Conn, idle time.Duration) error {
+func splice(client *meter, up net.Conn, m meters, idle time.Duration) error {
 	defer up.Close()
 	var last atomic.Int64
 	last.Store(time.Now().UnixNano())
 	errs := make([]error, 2)
 	var wg sync.WaitGroup
-	wg.Go(func() { errs[0] = copyHalf(up, client, &last, idle, client) })
-	wg.Go(func() { errs[1] = copyHalf(client, up, &last, idle, client) })
+	wg.Go(func() {
+		errs[0] = copyHalf(up, client, func(n int64) error { return m.add(n, 0) }, &last, idle, client)
+	})
+	wg.Go(func() {
+		errs[1] = copyHalf(client, up, func(n int64) error { return m.add(0, n) }, &last, idle, client)
+	})
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
 // copyHalf copies one direction and passes its end on. An error ends the
 // other direction too.
-func copyHalf(dst, src net.Conn, last *atomic.Int64, idle time.Duration, client *meter) error {
+func copyHalf(dst, src net.Conn, count func(int64) error, last *atomic.Int64, idle time.Duration, client *meter) error {
 	bp := buffers.get()
 	defer buffers.put(bp)
 	for {
@@ -125,7 +136,9 @@ func copyHalf(dst, src net.Conn, last *atomic.Int64, idle time.Duration, client 
 		n, err := src.Read(*bp)
 		if n > 0 {
 			last.Store(time.Now().UnixNano())
-			if _, werr := dst.Write((*bp)[:n]); werr != nil {
+			if over := count(int64(n)); over != nil {
+				err = over
+			} else if _, werr := dst.Write((*bp)[:n]); werr != nil {
 				err = werr
 			}
 		}

@@ -35,6 +35,7 @@ type request struct {
 	websocket bool
 
 	decision policy.Decision
+	meters   meters
 	plan     *inject.Plan
 	route    upstream.Route
 	values   map[string]secrets.Value
@@ -57,6 +58,7 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 		(*request).checkAuthority,
 		(*request).checkUpgrade,
 		(*request).askPolicy,
+		(*request).checkLimits,
 		(*request).planSecrets,
 		(*request).findRoute,
 		(*request).fetchSecrets,
@@ -206,6 +208,21 @@ func (r *request) policyRequest() policy.Request {
 	q.Method, q.Path, q.Query, q.WebSocket = r.method, r.path, r.query, r.websocket
 	q.Now = r.g.Now()
 	return q
+}
+
+// checkLimits takes the request from what the sandbox and the rule may use.
+func (r *request) checkLimits() *policy.Decision {
+	if r.c.internal {
+		return nil
+	}
+	r.meters = r.g.allowances.of(r.snap.Policy, r.c.sandbox, r.decision.Rule)
+	for _, w := range r.meters {
+		if d := w.request(r.in.ContentLength); d != nil {
+			d.Rule = r.decision.Rule
+			return d
+		}
+	}
+	return nil
 }
 
 // planSecrets finds placeholders and says what is to be done with them.

@@ -117,10 +117,17 @@ type hijackedConn struct {
 func (h *hijackedConn) Read(p []byte) (int, error) {
 	n, err := h.Conn.Read(p)
 	h.x.sent.Add(int64(n))
+	if e := h.x.r.meters.add(int64(n), 0); e != nil {
+		h.x.fail(e)
+		return 0, e
+	}
 	return n, err
 }
 
 func (h *hijackedConn) Write(p []byte) (int, error) {
+	if err := h.x.r.meters.add(0, int64(len(p))); err != nil {
+		return 0, err
+	}
 	n, err := h.Conn.Write(p)
 	h.x.received.Add(int64(n))
 	return n, err

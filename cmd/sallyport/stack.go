@@ -150,7 +150,7 @@ func (st *stack) openUpstream() error {
 
 func (st *stack) openGateway() error {
 	d := gateway.Deps{Logger: st.settings.log, Audit: st.log, Leaves: certs.NewLeaves(st.ca, certs.LeavesOptions{}),
-		Upstream: st.upstream, Pool: st.pool, Denied: st.denied, Limits: st.limits, Internal: st.internalFile}
+		Upstream: st.upstream, Pool: st.pool, Budgets: st.state, Denied: st.denied, Limits: st.limits, Internal: st.internalFile}
 	_, _ = rand.Read(d.TicketKey[:]) // never fails, see crypto/rand
 	var err error
 	st.gateway, err = gateway.New(d)

@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"testing"
+	"time"
+
+	"sallyport/policy"
+)
+
+// memory is a Store.
+type memory map[string][]byte
+
+func (m memory) Put(_ string, k, v []byte) error {
+	m[string(k)] = append([]byte(nil), v...)
+	return nil
+}
+func (m memory) Delete(_ string, k []byte) error { delete(m, string(k)); return nil }
+func (m memory) ForEach(_ string, fn func(k, v []byte) error) error {
+	for k, v := range m {
+		if err := fn([]byte(k), v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestRequestsPerMinute(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	a, err := newAllowances(memory{}, func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := a.get("s", policy.Limits{RequestsPerMinute: 3})
+	for i := range 3 {
+		if d := w.request(0); d != nil {
+			t.Fatalf("request %d: %v", i, d.Reason)
+		}
+	}
+	if d := w.request(0); d == nil || d.Reason != policy.RateLimited {
+		t.Fatalf("fourth request: %v", d)
+	}
+	now = now.Add(20 * time.Second)
+	if d := w.request(0); d != nil {
+		t.Fatalf("a third of a minute later: %v", d.Reason)
+	}
+}
+
+// TestBudgetSurvivesRestart: what was used of a day is used up after a
+// restart too, and a new day begins with a new budget.
+func TestBudgetSurvivesRestart(t *testing.T) {
+	now := time.Date(2026, 1, 2, 23, 59, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	store := memory{}
+	limits := policy.Limits{BytesSentPerDay: 100}
+	a, err := newAllowances(store, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.get("s", limits).add(100, 1<<20); err != nil {
+		t.Fatalf("the whole budget: %v", err)
+	}
+	if err := a.save(); err != nil {
+		t.Fatal(err)
+	}
+	if a, err = newAllowances(store, clock); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.get("s", limits).add(1, 0); err == nil {
+		t.Fatal("a byte over the budget passed after a restart")
+	}
+	if d := a.get("s", limits).request(0); d == nil || d.Reason != policy.ByteBudget {
+		t.Fatalf("request over the budget: %v", d)
+	}
+	now = now.Add(2 * time.Minute)
+	if d := a.get("s", limits).request(0); d != nil {
+		t.Fatalf("request of a new day: %v", d.Reason)
+	}
+}
+
+func TestBodySize(t *testing.T) {
+	a, err := newAllowances(memory{}, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := a.get("s", policy.Limits{MaxRequest: 10})
+	if d := w.request(11); d == nil || d.Reason != policy.BodyTooLarge {
+		t.Fatalf("request of 11 bytes: %v", d)
+	}
+	if d := w.request(10); d != nil {
+		t.Fatalf("request of 10 bytes: %v", d.Reason)
+	}
+	other := a.get("r", policy.Limits{MaxRequest: 5, MaxResponse: 7})
+	if request, response := (meters{w, other}).maxima(); request != 5 || response != 7 {
+		t.Fatalf("maxima %d, %d", request, response)
+	}
+}
