@@ -3,6 +3,7 @@
 package capture
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -481,6 +482,52 @@ func TestOpenInterfaceRefuses(t *testing.T) {
 				}
 				return nil
 			})
+		})
+	}
+}
+
+// TestCutConnectionIsOneAttempt: what a sandbox still had on its way when the
+// gateway cut a connection is not reported as an attempt of its own.
+func TestCutConnectionIsOneAttempt(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
+	ns, namespace := captureNamespace(t)
+	s := newSite(t)
+	link := s.open(t, s.options())
+	for name, test := range map[string]struct {
+		sandbox *os.File
+		sockets *Sockets
+	}{"namespace": {ns, namespace}, "interface": {s.sandbox, link}} {
+		t.Run(name, func(t *testing.T) {
+			serveName(test.sockets, "bye") // closes without reading: a reset
+			inside(t, test.sandbox, func() error {
+				for range 100 {
+					for _, address := range []string{"203.0.113.10:443", "[2001:db8::10]:443"} {
+						c, err := net.Dial("tcp", address)
+						if err != nil {
+							return err
+						}
+						c.Write(make([]byte, 300_000))
+						c.Close()
+					}
+				}
+				return nil
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			for {
+				p, err := test.sockets.Packets.Next(ctx)
+				if errors.Is(err, context.Canceled) {
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p.Proto == unix.IPPROTO_TCP {
+					t.Errorf("reported %+v", p)
+				}
+			}
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -127,6 +128,35 @@ func logTo(group uint16, c class) []expr.Any {
 		},
 	}
 }
+
+// connection loads the destination address and both ports into registers that
+// follow one another, and returns the first.
+func connection(f family) (uint32, []expr.Any) {
+	const first = unix.NFT_REG32_00
+	offset, size := uint32(16), uint32(4)
+	if f.domain == unix.AF_INET6 {
+		offset, size = 24, 16
+	}
+	return first, []expr.Any{
+		&expr.Payload{DestRegister: first, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
+		&expr.Payload{DestRegister: first + size/4, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 4},
+	}
+}
+
+// remember puts the packet's connection into a set, or keeps it there longer.
+func remember(f family, s *nftables.Set) []expr.Any {
+	register, load := connection(f)
+	return append(load, &expr.Dynset{SrcRegKey: register, SetID: s.ID, SetName: s.Name,
+		Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout})
+}
+
+// remembered matches packets of a connection in a set.
+func remembered(f family, s *nftables.Set) []expr.Any {
+	register, load := connection(f)
+	return append(load, &expr.Lookup{SourceRegister: register, SetID: s.ID, SetName: s.Name})
+}
+
+func reset() []expr.Any { return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}} }
 
 func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
 func drop() []expr.Any   { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }

@@ -94,6 +94,17 @@ func removeChains(g gate) error {
 	for _, name := range g.chains() {
 		conn.DelChain(&nftables.Chain{Table: b.table, Name: name})
 	}
+	sets, err := conn.GetSets(b.table)
+	if err != nil {
+		return fmt.Errorf("nft sets: %w", err)
+	}
+	for _, f := range []family{ipv4(), ipv6()} {
+		for _, s := range sets {
+			if s.Name == b.opened(g, f).Name {
+				conn.DelSet(s)
+			}
+		}
+	}
 	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("nft chains of %s: %w", g.device, err)
 	}

@@ -5,6 +5,7 @@ package capture
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -26,6 +27,10 @@ const (
 	// logRate is how many packets a second of each class are logged, after a
 	// first burst of logBurst. The others are refused and counted all the same.
 	logRate, logBurst = 500, 500
+
+	// A set of opened connections has at most openedMax, some 100 bytes each.
+	openedFor = 30 * time.Second
+	openedMax = 1 << 15
 )
 
 // gate describes the rules of one interface.
@@ -80,6 +85,11 @@ func loadRules(g gate, fresh bool) error {
 	}
 	for _, name := range g.chains() {
 		conn.AddChain(&nftables.Chain{Table: b.table, Name: name})
+	}
+	for _, f := range g.families {
+		if err := conn.AddSet(b.opened(g, f), nil); err != nil {
+			return err
+		}
 	}
 	b.entryRules(g)
 	b.allowedRules(g)
@@ -163,6 +173,20 @@ func (g gate) element() []nftables.SetElement {
 	}}
 }
 
+// opened is the set of connections of one version of IP that were diverted and
+// spoke in the last openedFor. Its ID is good within a batch. When it is full the
+// packets after a cut are reported like others without a connection.
+func (b *batch) opened(g gate, f family) *nftables.Set {
+	s := &nftables.Set{Table: b.table, ID: 2, Name: "opened4_" + g.device,
+		Dynamic: true, HasTimeout: true, Timeout: openedFor, Size: openedMax,
+		KeyType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInteger)}
+	if f.domain == unix.AF_INET6 {
+		s.ID, s.Name = 3, "opened6_"+g.device
+		s.KeyType = nftables.MustConcatSetType(nftables.TypeIP6Addr, nftables.TypeInteger)
+	}
+	return s
+}
+
 // entryRules tell fragments, neighbour discovery and wrong sources apart.
 func (b *batch) entryRules(g gate) {
 	b.in(g.entry())
@@ -224,16 +248,28 @@ func (b *batch) allowedRules(g gate) {
 	}
 	for _, f := range g.families {
 		b.rule(version(f), protocol(unix.IPPROTO_UDP), port(dnsPort), divert(g, f, dnsPort), accept())
+		b.rule(version(f), newConnection(), port(dnsPort), remember(f, b.opened(g, f)))
 		b.rule(version(f), newConnection(), port(dnsPort), divert(g, f, dnsPort), accept())
 	}
 	b.rule(call(g.kept()))
 	for _, f := range g.families {
+		b.rule(version(f), newConnection(), remember(f, b.opened(g, f)))
 		b.rule(version(f), newConnection(), divert(g, f, g.ports[f.domain]), accept())
 	}
-	b.rule(protocol(unix.IPPROTO_TCP), socket(expr.SocketKeyTransparent, 1), setMark(g.mark), accept())
+	b.rule(newConnection(), goTo(g.refuse())) // nobody listens
+	ours := slices.Concat(protocol(unix.IPPROTO_TCP), socket(expr.SocketKeyTransparent, 1))
+	for _, f := range g.families {
+		b.rule(version(f), ours, remember(f, b.opened(g, f)))
+	}
+	b.rule(ours, setMark(g.mark), accept())
 	if !g.pinned {
 		// The other end is in the same namespace, at an address it gave itself.
 		b.rule(protocol(unix.IPPROTO_TCP), socket(expr.SocketKeyWildcard, 0), accept())
+	}
+	// What the sandbox had on its way when the gateway cut a connection belongs
+	// to that connection, which has its record.
+	for _, f := range g.families {
+		b.rule(version(f), protocol(unix.IPPROTO_TCP), remembered(f, b.opened(g, f)), reset())
 	}
 	b.rule(goTo(g.refuse()))
 }
@@ -257,7 +293,7 @@ func (b *batch) refuseRules(g gate) {
 		b.rule(match, count(g.device, c))
 		b.rule(match, logTo(g.group, c))
 		if c == classTCP {
-			b.rule(match, []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}})
+			b.rule(match, reset())
 			continue
 		}
 		b.rule(match, []expr.Any{&expr.Reject{
