@@ -181,6 +181,9 @@ func (c *conn) helloFailed(h *helloConn, err error, d policy.Decision, recorded 
 // recordHandshakeFailure writes the decision about a handshake that the
 // client broke off, with the reason where it is the common one.
 func (c *conn) recordHandshakeFailure(err error) {
+	if c.refusal != nil {
+		return // the connection was refused; that it was not told why is no attempt of its own
+	}
 	e := c.event(audit.KindTLS, audit.PhaseDecision)
 	d := policy.Decision{Reason: policy.ProtocolError, Message: "the TLS handshake failed"}
 	e.Error = &audit.Error{Class: "protocol", Detail: handshakeDetail(err)}
