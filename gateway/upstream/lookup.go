@@ -19,7 +19,7 @@ const serverTimeout = 3 * time.Second
 // never reach the sandbox and the certificate must be for the name asked.
 func newLookup(servers []string) (LookupFunc, error) {
 	if len(servers) == 0 {
-		return ask(&net.Resolver{PreferGo: true}), nil
+		return ask(""), nil
 	}
 	lookups := make([]LookupFunc, len(servers))
 	for i, s := range servers {
@@ -27,17 +27,28 @@ func newLookup(servers []string) (LookupFunc, error) {
 		if err != nil || addr.Port() == 0 {
 			return nil, fmt.Errorf("upstream resolver %q: not an address with a port such as 192.0.2.53:53", s)
 		}
-		lookups[i] = ask(&net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			d := net.Dialer{Timeout: serverTimeout}
-			return d.DialContext(ctx, network, addr.String())
-		}})
+		lookups[i] = ask(addr.String())
 	}
 	return inTurn(lookups), nil
 }
 
-// ask makes a LookupFunc of one resolver. The name is made absolute, so that
-// no search list of the host is tried.
-func ask(r *net.Resolver) LookupFunc {
+// ask returns a LookupFunc that asks one server, or those of the system for
+// "". The name is made absolute, so that no search list of the host is tried.
+func ask(server string) LookupFunc {
+	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, system string) (net.Conn, error) {
+		to := server
+		if to == "" {
+			to = system
+		}
+		d := net.Dialer{Timeout: serverTimeout}
+		c, err := d.DialContext(ctx, network, to)
+		if err == nil {
+			// The resolver itself reads on until its own timeout when the
+			// question has been given up.
+			context.AfterFunc(ctx, func() { c.Close() })
+		}
+		return c, err
+	}}
 	return func(ctx context.Context, host string) ([]netip.Addr, error) {
 		return r.LookupNetIP(ctx, "ip", host+".")
 	}
