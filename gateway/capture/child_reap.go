@@ -69,7 +69,8 @@ func (c *child) loop() error {
 				return c.report(status)
 			case r.pid != c.pid:
 			case r.status.Stopped():
-				if err := c.link.send(message{Kind: kindStopped, Signal: r.status.StopSignal()}); err != nil {
+				m := message{Kind: kindStopped, Signal: r.status.StopSignal(), Holds: c.holdsTerminal()}
+				if err := c.link.send(m); err != nil {
 					return err
 				}
 			default:
@@ -88,26 +89,25 @@ func (c *child) obey(m message) {
 	}
 	switch m.Kind {
 	case kindSignal:
-		if m.Signal == syscall.SIGCONT {
-			c.continueCommand()
-			return
-		}
-		// An error means that the command is gone, which reap reports.
-		_ = syscall.Kill(c.pid, m.Signal)
+		c.signalCommand(m.Signal)
 	case kindForeground:
 		c.giveTerminal(c.pid)
-		c.continueCommand()
+		c.signalCommand(syscall.SIGCONT)
 	}
 }
 
-// continueCommand continues the command's process group, or only the command
-// if it has left the one it was given and joined that of this process.
-func (c *child) continueCommand() {
-	if pgid, err := syscall.Getpgid(c.pid); err == nil && pgid > 1 {
-		_ = syscall.Kill(-pgid, syscall.SIGCONT) // gone: reap reports it
-		return
+// signalCommand signals the command, and its whole process group where a
+// terminal would. A command that has joined the group of this process, which
+// kill(2) cannot name, is signalled alone.
+func (c *child) signalCommand(s syscall.Signal) {
+	pid := c.pid
+	switch s {
+	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH:
+		if group, err := syscall.Getpgid(c.pid); err == nil && group > 1 {
+			pid = -group
+		}
 	}
-	_ = syscall.Kill(c.pid, syscall.SIGCONT)
+	_ = syscall.Kill(pid, s) // an error: it is gone, which reap reports
 }
 
 // signalAll signals every process; stopped ones are continued, to take it.

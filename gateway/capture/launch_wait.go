@@ -122,7 +122,7 @@ func (s *Sandbox) Wait() (Result, error) {
 			case !ok:
 				return Result{TimedOut: timedOut}, errors.Join(errGone, s.leaveTerminal(true))
 			case m.Kind == kindStopped:
-				if err := s.stopped(m.Signal); err != nil {
+				if err := s.stopped(m); err != nil {
 					return Result{}, err
 				}
 			case m.Kind == kindExited:
@@ -145,11 +145,13 @@ func (m message) result() Result {
 	return r
 }
 
-// stopped acts as job control wants it when the command was stopped by sig.
-func (s *Sandbox) stopped(sig syscall.Signal) error {
+// stopped acts as job control wants it when the command was stopped.
+func (s *Sandbox) stopped(m message) error {
+	sig := m.Signal
 	switch {
-	case (sig == syscall.SIGTTIN || sig == syscall.SIGTTOU) && s.terminal.mine():
-		// It asked for the terminal, which is ours to give.
+	case (sig == syscall.SIGTTIN || sig == syscall.SIGTTOU) && (m.Holds || s.terminal.mine()):
+		// It asked for the terminal, which is ours to give, or asked just before
+		// it was given.
 		s.terminal.hand(true)
 		_ = s.link.send(message{Kind: kindForeground}) // an error: receive tells
 		return nil

@@ -25,6 +25,7 @@ type message struct {
 	Setup  *setup         // kindSetup
 	Layout layout         // kindReady; its descriptors follow
 	Signal syscall.Signal // kindSignal; kindStopped: what stopped it
+	Holds  bool           // kindStopped: a group of the sandbox has the terminal
 	Grace  time.Duration  // kindEnd: between SIGTERM and SIGKILL
 
 	Step  string        // kindFailed

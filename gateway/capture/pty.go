@@ -149,6 +149,16 @@ func (t *terminal) stoppable() bool {
 	return err == nil && session != t.group
 }
 
+// holdsTerminal says whether a process group of the sandbox has the foreground;
+// others have no number here.
+func (c *child) holdsTerminal() bool {
+	if c.tty == nil {
+		return false
+	}
+	group, err := unix.IoctlGetInt(int(c.tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group > 0
+}
+
 // giveTerminal makes the process group of pid, the command, the foreground
 // group.
 func (c *child) giveTerminal(pid int) {

@@ -1,0 +1,232 @@
+//go:build linux
+
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// console is a pseudo-terminal with an interactive shell at it, as a user has.
+type console struct {
+	t      *testing.T
+	master *os.File
+	*transcript
+}
+
+// launchCommand is how the shell of a console runs a launcher: the test binary
+// may lie where this user cannot go, so the shell has it open.
+const launchCommand = "/proc/self/fd/9 play launch "
+
+func newConsole(t *testing.T) *console {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var number int
+	control(t, master, func(fd int) (err error) {
+		if err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err == nil {
+			number, err = unix.IoctlGetInt(fd, unix.TIOCGPTN)
+		}
+		return err
+	})
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slave.Close()
+	binary, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer binary.Close()
+	shell := exec.Command("/bin/bash", "--norc", "--noprofile", "--noediting", "-i")
+	shell.Dir = "/"
+	shell.Env = []string{"PATH=/usr/bin:/bin", "PS1=host> ", "TERM=dumb", "HISTFILE="}
+	shell.Stdin, shell.Stdout, shell.Stderr = slave, slave, slave
+	shell.ExtraFiles = make([]*os.File, 7)
+	shell.ExtraFiles[6] = binary // descriptor 9
+	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &console{t: t, master: master, transcript: newTranscript()}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		buffer := make([]byte, 4096)
+		for {
+			n, err := master.Read(buffer)
+			if err != nil {
+				return // EIO: the shell and all else has left the terminal
+			}
+			_, _ = c.Write(buffer[:n])
+		}
+	}()
+	t.Cleanup(func() {
+		_ = shell.Process.Kill()
+		_ = shell.Wait()
+		master.Close()
+		<-gone
+	})
+	expect(t, c.transcript, "host> ")
+	c.size(80, 24)
+	return c
+}
+
+// control does not use Fd, after which Close would wait for Read.
+func control(t *testing.T, f *os.File, do func(fd int) error) {
+	t.Helper()
+	raw, err := f.SyscallConn()
+	if err == nil {
+		var done error
+		err = raw.Control(func(fd uintptr) { done = do(int(fd)) })
+		err = errors.Join(err, done)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// enter types text and waits for each of wants, in the order of the output that
+// comes from here on.
+func (c *console) enter(text string, wants ...string) {
+	c.t.Helper()
+	c.reset()
+	if _, err := c.master.WriteString(text); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, want := range wants {
+		expect(c.t, c.transcript, want)
+	}
+}
+
+func (c *console) size(columns, rows uint16) {
+	c.t.Helper()
+	control(c.t, c.master, func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows})
+	})
+}
+
+const (
+	ctrlC = "\x03"
+	ctrlZ = "\x1a"
+)
+
+// later gives what runs in the foreground a moment to get there.
+func later() { time.Sleep(150 * time.Millisecond) }
+
+func TestTerminalInterruptReachesTheCommandAlone(t *testing.T) {
+	c := newConsole(t)
+	c.enter(launchCommand+"sh -c 'echo ready; exec sleep 100'\n", "ready\n")
+	later()
+	c.enter(ctrlC, "[ended code=130 signal=2 timeout=false]", "host> ")
+	c.enter("echo still $((40+2))\n", "still 42")
+}
+
+func TestTerminalStopAndContinue(t *testing.T) {
+	c := newConsole(t)
+	c.enter(launchCommand+"sh -c 'echo ready; sleep 100; echo woke'\n", "ready\n")
+	later()
+	c.enter(ctrlZ, "Stopped", "host> ")
+	c.enter("jobs\n", "[1]+  Stopped")
+	c.enter("fg\n", "play launch")
+	later()
+	c.enter(ctrlZ, "Stopped", "host> ")
+	c.enter("bg\n", "host> ")
+	c.enter("fg\n", "play launch")
+	later()
+	c.enter(ctrlC, "[ended code=130", "host> ")
+}
+
+func TestTerminalJobControlInside(t *testing.T) {
+	c := newConsole(t)
+	c.enter(launchCommand+"bash --norc --noprofile --noediting -i\n", "box> ")
+	if text := c.String(); strings.Contains(text, "no job control") || strings.Contains(text, "cannot set terminal") {
+		t.Errorf("the shell inside complains:\n%s", text)
+	}
+	c.enter("tty; echo session $(ps -o tpgid= -p $$ | tr -d ' ')\n", "/dev/pts/", "session ")
+	c.size(132, 43)
+	c.enter("stty size\n", "43 132")
+	c.enter("sleep 100\n", "sleep 100\n")
+	later()
+	c.enter(ctrlZ, "Stopped", "box> ")
+	c.enter("jobs\n", "[1]+  Stopped")
+	c.enter("fg\n", "sleep 100\n")
+	later()
+	c.enter(ctrlC, "box> ")
+	c.enter("echo code $?\n", "code 130")
+	c.enter("cat &\n", "box> ")
+	later()
+	c.enter("\n", "Stopped")
+	c.enter("kill %1; suspend\n", "Stopped", "host> ")
+	c.enter("echo between $((1+1))\n", "between 2")
+	c.enter("fg\n", "play launch")
+	c.enter("echo back $((2+2))\n", "back 4", "box> ")
+	c.enter("exit 7\n", "[ended code=7 signal=0", "host> ")
+	c.enter("cat\n", "cat\n")
+	later()
+	c.enter(ctrlC, "host> ")
+}
+
+func TestTerminalWindowSizeFollows(t *testing.T) {
+	c := newConsole(t)
+	c.enter(launchCommand+`bash -c 'trap "stty size; exit" WINCH; echo ready; while :; do sleep 0.02; done'`+"\n", "ready\n")
+	later()
+	c.size(101, 33)
+	c.enter("", "33 101", "[ended code=0", "host> ")
+}
+
+// TestTerminalIsGivenOnDemand: in a script or a pipeline the terminal stays
+// where it is until the command asks for it.
+func TestTerminalIsGivenOnDemand(t *testing.T) {
+	c := newConsole(t)
+	c.enter("sh -c '"+launchCommand+`bash -c "read -p question: x; echo answer \$x"; echo after'`+"\n", "question:")
+	c.enter("forty\n", "answer forty", "[ended code=0", "after", "host> ")
+	c.enter(launchCommand+"seq 3 | cat\n", "1\n2\n3\n", "[ended code=0", "host> ")
+	c.enter("sh -c '"+launchCommand+"sleep 100; echo after'\n", "sleep 100")
+	later()
+	c.enter(ctrlC, "[ended code=130", "host> ")
+	c.enter(launchCommand+"sh -c 'sleep 100' | cat\n", "cat\n")
+	later()
+	c.enter(ctrlC, "host> ")
+	c.enter("echo still $((40+2))\n", "still 42")
+}
+
+func TestTerminalModesAreRestored(t *testing.T) {
+	c := newConsole(t)
+	c.enter(launchCommand+"sh -c 'stty raw -echo; echo ready; kill -KILL $$'\n", "ready", "[ended code=137", "host> ")
+	c.enter("stty -a\n", " icanon", " echo ")
+}
+
+func TestTerminalCannotBeTypedInto(t *testing.T) {
+	c := newConsole(t)
+	c.enter(launchCommand+"/proc/self/exe play attack terminal\n", "typed\n", "[ended code=0", "host> ")
+	if text := c.String(); strings.Contains(text, "LEAK") {
+		t.Error(text)
+	}
+}
+
+// TestTerminalHangup: a terminal that goes away ends the command.
+func TestTerminalHangup(t *testing.T) {
+	c := newConsole(t)
+	marker := fmt.Sprintf("3000.%d", os.Getpid())
+	c.enter(launchCommand+"sh -c 'echo ready; sleep "+marker+"'\n", "ready\n")
+	c.master.Close()
+	for range 200 {
+		if err := exec.Command("pgrep", "-f", "sleep "+marker).Run(); err != nil {
+			return
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	t.Error("the command outlives its terminal")
+}
