@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/iotest"
 )
@@ -169,20 +171,51 @@ func readRequest(c net.Conn) (string, error) {
 	return string(rest), err
 }
 
-// TestConnectionThatDiedIdle sends a body over a pooled connection that the
-// origin has closed: nothing can have arrived, so it goes over another one.
-func TestConnectionThatDiedIdle(t *testing.T) {
-	bodies := make(chan string, 8)
-	o := staleOrigin(t, bodies, func(net.Conn) {}) // closes at once
-	u := newUpstream(t, Options{Roots: o.roots})
-	for i := range 4 {
-		_, info, _ := mustSend(t, u, o.target(), "https", "POST", strings.NewReader("data"), nil)
-		if got := <-bodies; got != "data" || info.Reused {
-			t.Errorf("request %d: the origin received %q, %+v", i, got, info)
-		}
+// dying is a connection that takes no byte any more once it is dead, and does
+// not tell before it is written to.
+type dying struct {
+	net.Conn
+	dead atomic.Bool
+}
+
+// Write implements net.Conn.
+func (d *dying) Write(b []byte) (int, error) {
+	if d.dead.Load() {
+		return 0, syscall.EPIPE
 	}
-	if len(bodies) != 0 {
-		t.Error("a body was sent twice")
+	return d.Conn.Write(b)
+}
+
+// TestConnectionThatDiedIdle sends a body over a pooled connection that is
+// found dead: nothing can have arrived, so it goes over another one.
+func TestConnectionThatDiedIdle(t *testing.T) {
+	for _, size := range []int{4, maxReplay / 2} {
+		bodies := make(chan string, 8)
+		o := newOrigin(t, false, func(w http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			bodies <- string(b)
+		})
+		u := newUpstream(t, Options{Roots: o.roots})
+		var first *dying
+		u.connect = func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+			c, err := dialOne(ctx, to)
+			if err == nil && first == nil {
+				first = &dying{Conn: c}
+				return first, nil
+			}
+			return c, err
+		}
+		text := strings.Repeat("d", size)
+		mustSend(t, u, o.target(), "http", "POST", strings.NewReader(text), nil)
+		<-bodies
+		first.dead.Store(true)
+		_, info, _ := mustSend(t, u, o.target(), "http", "POST", strings.NewReader(text), nil)
+		if got := <-bodies; got != text || info.Reused {
+			t.Errorf("the origin received %d bytes, %+v", len(got), info)
+		}
+		if len(bodies) != 0 {
+			t.Error("a body was sent twice")
+		}
 	}
 }
 

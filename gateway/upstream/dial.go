@@ -29,7 +29,10 @@ func (u *Upstream) Dial(ctx context.Context, r Route) (net.Conn, error) {
 			info.Addr = remote(c)
 		}
 	}
-	return c, err
+	if err != nil {
+		return nil, u.failed(r.Target, err)
+	}
+	return c, nil
 }
 
 func (u *Upstream) dial(ctx context.Context, r Route) (net.Conn, error) {

@@ -81,7 +81,7 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 		if t.body != nil {
 			t.body.close()
 		}
-		return nil, wrap(err)
+		return nil, p.u.failed(t.target, wrap(err))
 	}
 	if t.body != nil {
 		t.body.seal()
@@ -105,7 +105,7 @@ func (p *Pool) prepare(req *http.Request) (*trip, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &trip{transport: transport, info: infoOf(req.Context()), start: time.Now()}
+	t := &trip{transport: transport, target: r.Target, info: infoOf(req.Context()), start: time.Now()}
 	t.out = req.WithContext(t.trace(req.Context()))
 	if _, ok := req.Header["User-Agent"]; !ok { // an empty one keeps net/http from adding its own
 		t.out.Header = req.Header.Clone()

@@ -56,11 +56,11 @@ func (r *Refusal) Error() string { return "upstream: " + r.Reason + ": " + r.Mes
 func (u *Upstream) Route(ctx context.Context, t Target, before func() error) (Route, error) {
 	addrs, err := u.addresses(ctx, t, before)
 	if err != nil {
-		return Route{}, err
+		return Route{}, u.failed(t, err)
 	}
 	checked, err := u.check(t, addrs)
 	if err != nil {
-		return Route{}, err
+		return Route{}, u.failed(t, err)
 	}
 	return Route{Target: t, Addrs: interleave(checked)}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -244,4 +245,30 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+}
+
+// FuzzValidName holds that no name that may go to a resolver is an address in
+// any spelling, and that it is canonical.
+func FuzzValidName(f *testing.F) {
+	for _, s := range []string{"good.test", "127.1", "0x7f.1", "0177.0.0.1", "a.0xff", "1.2.3.4", "::1", "foo_bar.test", "a..b", "xn--a.test", "0x"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if !validName(s) {
+			return
+		}
+		if _, err := netip.ParseAddr(s); err == nil {
+			t.Errorf("%q is an address", s)
+		}
+		last := s[strings.LastIndexByte(s, '.')+1:]
+		hex, isHex := strings.CutPrefix(last, "0x")
+		_, decimal := strconv.ParseUint(last, 10, 64)
+		_, hexadecimal := strconv.ParseUint(hex, 16, 64)
+		if decimal == nil || isHex && hexadecimal == nil {
+			t.Errorf("%q ends in a number", s)
+		}
+		if s != strings.ToLower(s) || strings.HasSuffix(s, ".") || strings.ContainsAny(s, " /@%,[]:\x00") {
+			t.Errorf("%q is not canonical", s)
+		}
+	})
 }

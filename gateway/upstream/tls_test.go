@@ -109,6 +109,8 @@ func TestTLS05UpstreamCertificate(t *testing.T) {
 		{"common name only", root.issue(t, func(c *x509.Certificate) { c.DNSNames = nil }),
 			"certificate has no alternative names; a common name is not enough"},
 		{"untrusted authority", newAuthority(t).issue(t, nil), "certificate signed by unknown authority"},
+		{"SHA-1", root.issue(t, func(c *x509.Certificate) { c.SignatureAlgorithm = x509.ECDSAWithSHA1 }),
+			"certificate signed with an insecure algorithm"},
 		{"for clients only", root.issue(t, func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 		}), "certificate is not for servers"},

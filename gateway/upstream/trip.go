@@ -39,6 +39,7 @@ func (c *conn) Close() error {
 // trip is one request on its way, with all attempts that net/http makes.
 type trip struct {
 	transport *http.Transport
+	target    Target
 	out       *http.Request
 	body      *body // nil without one
 	info      *Info // nil if nobody asked

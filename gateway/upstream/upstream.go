@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,7 +60,9 @@ type Options struct {
 	IdleTimeout    time.Duration
 	MaxIdlePerHost int // idle connections kept for each sandbox and host
 
-	Logger hclog.Logger // nil logs nothing
+	// Logger gets, at debug level, the causes of failures with the addresses
+	// that errors leave out. Nil logs nothing.
+	Logger hclog.Logger
 
 	// Lookup replaces the resolvers.
 	Lookup LookupFunc
@@ -87,7 +90,6 @@ type Upstream struct {
 // New returns an Upstream. Close ends it.
 func New(o Options) (*Upstream, error) {
 	u := &Upstream{
-		hosts:          make(map[string][]netip.Addr, len(o.Hosts)),
 		self:           o.Self,
 		nat64:          o.NAT64,
 		roots:          o.Roots,
@@ -106,20 +108,9 @@ func New(o Options) (*Upstream, error) {
 	if u.self == nil {
 		u.self = interfaceAddrs()
 	}
-	for name, addrs := range o.Hosts {
-		host := strings.ToLower(strings.TrimSuffix(name, "."))
-		if !validName(host) {
-			return nil, fmt.Errorf("upstream hosts: %q is not a host name", name)
-		}
-		if len(addrs) == 0 {
-			return nil, fmt.Errorf("upstream hosts: %q has no address", name)
-		}
-		for _, a := range addrs {
-			if !a.IsValid() {
-				return nil, fmt.Errorf("upstream hosts: %q has an invalid address", name)
-			}
-		}
-		u.hosts[host] = addrs
+	var err error
+	if u.hosts, err = staticHosts(o.Hosts); err != nil {
+		return nil, err
 	}
 	for _, p := range o.NAT64 {
 		if !translationPrefix(p) {
@@ -127,20 +118,36 @@ func New(o Options) (*Upstream, error) {
 		}
 	}
 	if u.roots == nil {
-		var err error
 		if u.roots, err = Roots(nil); err != nil {
 			return nil, err
 		}
 	}
 	lookup := o.Lookup
 	if lookup == nil {
-		var err error
 		if lookup, err = newLookup(o.Resolvers); err != nil {
 			return nil, err
 		}
 	}
 	u.resolver = newResolver(lookup)
 	return u, nil
+}
+
+// staticHosts returns the static hosts by canonical name.
+func staticHosts(in map[string][]netip.Addr) (map[string][]netip.Addr, error) {
+	out := make(map[string][]netip.Addr, len(in))
+	for name, addrs := range in {
+		host := strings.ToLower(strings.TrimSuffix(name, "."))
+		switch {
+		case !validName(host):
+			return nil, fmt.Errorf("upstream hosts: %q is not a host name", name)
+		case len(addrs) == 0:
+			return nil, fmt.Errorf("upstream hosts: %q has no address", name)
+		case slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !a.IsValid() }):
+			return nil, fmt.Errorf("upstream hosts: %q has an invalid address", name)
+		}
+		out[host] = slices.Clone(addrs)
+	}
+	return out, nil
 }
 
 func orDefault[T int | time.Duration](v, d T) T {
@@ -152,6 +159,23 @@ func orDefault[T int | time.Duration](v, d T) T {
 
 // errClosed is what an Upstream or a Pool answers once it has been closed.
 var errClosed = errors.New("upstream: closed")
+
+// failed passes an error on and logs its cause.
+func (u *Upstream) failed(t Target, err error) error {
+	if !u.log.IsDebug() {
+		return err
+	}
+	cause := err
+	if e, ok := errors.AsType[*Error](err); ok && e.Err != nil {
+		cause = e.Err
+	}
+	args := []any{"sandbox", t.Sandbox, "host", t.Host, "port", t.Port, "error", cause}
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		args = append(args, "address", r.Addr)
+	}
+	u.log.Debug("upstream failed", args...)
+	return err
+}
 
 // Transport returns the pool of one life of a sandbox. It does not change
 // until CloseSandbox.
