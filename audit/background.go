@@ -94,6 +94,7 @@ func (l *Log) keepHouse() {
 		l.checkSegment()
 		l.checkClosed()
 		l.rotateIfDue(0)
+		l.checkpointDue(false)
 	}
 	if err := l.saveEnd(); err != nil {
 		l.logger.Warn("end of log not saved", "error", err)

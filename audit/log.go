@@ -35,8 +35,10 @@ type Log struct {
 	noRotate time.Time
 	lookedAt time.Time // when the open segment's name was last checked
 	owed     []*Event  // about the log itself, that could not be written yet
-	known    []uint64  // closed segments, to notice when another hand removes one
-	busy     bool      // the last group had more than one caller
+	signed   uint64    // seq of the last checkpoint
+	signedAt time.Time
+	known    []uint64 // closed segments, to notice when another hand removes one
+	busy     bool     // the last group had more than one caller
 	shut     bool
 
 	entries sync.Pool // of *entry
@@ -207,6 +209,7 @@ func (l *Log) Close() error {
 
 	l.commitMu.Lock()
 	defer l.commitMu.Unlock()
+	l.checkpointDue(true)
 	l.shut = true
 	var errs []error
 	if l.o.Sync != SyncNever {

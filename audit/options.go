@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"time"
@@ -58,6 +59,11 @@ type Options struct {
 	RetainAge    time.Duration // closed segments whose last record is older are removed
 	RetainBytes  int64         // the oldest are removed while all segments together have more
 
+	// Key, if not nil, signs the end of the log every CheckpointAge while it
+	// grows, and at Close.
+	Key           ed25519.PrivateKey
+	CheckpointAge time.Duration
+
 	// Logger gets what an operator should know of the log itself; nil is
 	// silence.
 	Logger hclog.Logger
@@ -83,7 +89,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Dir == "" {
 		return o, errors.New("audit log: no directory")
 	}
-	if o.Interval < 0 || o.SegmentBytes < 0 || o.SegmentAge < 0 || o.RetainAge < 0 || o.RetainBytes < 0 {
+	if o.Interval < 0 || o.SegmentBytes < 0 || o.SegmentAge < 0 || o.RetainAge < 0 || o.RetainBytes < 0 || o.CheckpointAge < 0 {
 		return o, fmt.Errorf("audit log %s: negative limit", o.Dir)
 	}
 	if o.Interval == 0 {
@@ -100,6 +106,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.RetainBytes == 0 {
 		o.RetainBytes = DefaultRetainBytes
+	}
+	if o.CheckpointAge == 0 {
+		o.CheckpointAge = DefaultCheckpointAge
 	}
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()

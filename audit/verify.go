@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"crypto/ed25519"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -26,6 +28,21 @@ type Report struct {
 	Anchored  bool      `json:"anchored"`       // retention has removed the beginning, and an anchor says so
 	Torn      int64     `json:"torn,omitempty"` // bytes of an unfinished last line, as a running log or a crash leaves it
 	Broken    *Break    `json:"broken,omitempty"`
+
+	Checkpoints int      `json:"checkpoints"`
+	SignedSeq   uint64   `json:"signed_seq"`     // the last record that a checkpoint signs, and with it all before
+	Keys        []string `json:"keys,omitempty"` // hex public keys that sign
+}
+
+// VerifyOptions is what a verifier knows from elsewhere.
+type VerifyOptions struct {
+	// Key is the public key of the checkpoints. With it every checkpoint must be
+	// signed by it, and there must be one.
+	Key ed25519.PublicKey
+	// Expect are hashes of lines, hex SHA-256, by seq: heads of reports and
+	// checkpoints that were kept elsewhere. A log that has another record there,
+	// or none although it goes further back, is not the same log.
+	Expect map[uint64]string
 }
 
 // Break is the first record at which the chain does not hold.
@@ -49,7 +66,12 @@ func (b *Break) Error() string {
 // begins with record 1 or where an anchor in it says that it now begins. A log
 // may be verified while it is written. If the chain is broken the error is the
 // *Break that the report has; any other error means that it could not be read.
-func Verify(dir string) (Report, error) {
+func Verify(dir string) (Report, error) { return VerifyWith(dir, VerifyOptions{}) }
+
+// VerifyWith is Verify that also proves the log against what the verifier
+// knows, so that even who may write the disk and knows the format cannot have
+// replaced it.
+func VerifyWith(dir string, o VerifyOptions) (Report, error) {
 	files, list, err := openAll(dir)
 	defer func() {
 		for _, f := range files {
@@ -63,13 +85,14 @@ func Verify(dir string) (Report, error) {
 	if len(list) == 0 {
 		return rep, fmt.Errorf("audit log %s: no segments", dir)
 	}
-	checks := checkAll(dir, files, list)
+	checks := checkAll(dir, files, list, o)
 	for _, c := range checks {
 		if c.err != nil {
 			return rep, fmt.Errorf("audit log %s: %w", dir, c.err)
 		}
 	}
 	rep.join(checks)
+	rep.signatures(checks, o)
 	if rep.Broken != nil {
 		return rep, rep.Broken
 	}
@@ -104,7 +127,7 @@ func openAll(dir string) ([]*os.File, []uint64, error) {
 
 // checkAll checks each segment by itself, as many at a time as there are
 // processors.
-func checkAll(dir string, files []*os.File, list []uint64) []*segmentCheck {
+func checkAll(dir string, files []*os.File, list []uint64, o VerifyOptions) []*segmentCheck {
 	checks := make([]*segmentCheck, len(list))
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
@@ -112,7 +135,7 @@ func checkAll(dir string, files []*os.File, list []uint64) []*segmentCheck {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			c := &segmentCheck{path: filepath.Join(dir, segmentName(n)), n: n}
+			c := &segmentCheck{path: filepath.Join(dir, segmentName(n)), n: n, o: o}
 			c.run(files[i])
 			checks[i] = c
 		})
@@ -143,6 +166,35 @@ func (r *Report) join(checks []*segmentCheck) {
 		} else if c.torn > 0 && !notes.torn[segmentName(c.n)] {
 			r.broken(&Break{File: c.path, Line: c.lines + 1, Reason: "the segment ends in half a line"})
 		}
+	}
+}
+
+// signatures sums up the checkpoints and what was expected.
+func (r *Report) signatures(checks []*segmentCheck, o VerifyOptions) {
+	met := 0
+	for _, c := range checks {
+		met += c.met
+		r.Checkpoints += c.checkpoints
+		r.SignedSeq = max(r.SignedSeq, c.signed)
+		for key := range c.keys {
+			if !slices.Contains(r.Keys, key) {
+				r.Keys = append(r.Keys, key)
+			}
+		}
+	}
+	slices.Sort(r.Keys)
+	want := 0
+	for seq := range o.Expect {
+		if seq >= r.FirstSeq { // what retention removed cannot be met
+			want++
+		}
+	}
+	last := checks[len(checks)-1]
+	if met < want {
+		r.broken(&Break{File: last.path, Reason: fmt.Sprintf("%d of %d expected records are not in the log", want-met, want)})
+	}
+	if o.Key != nil && r.Checkpoints == 0 {
+		r.broken(&Break{File: last.path, Reason: "there is no checkpoint"})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 )
@@ -23,6 +24,12 @@ type segmentCheck struct {
 	notes       []*Note
 	broken      *Break
 	err         error
+
+	o           VerifyOptions
+	met         int // records that were expected
+	checkpoints int
+	signed      uint64
+	keys        map[string]bool
 
 	doubt *doubt
 }
@@ -97,6 +104,13 @@ func (c *segmentCheck) line(line []byte) {
 	}
 	c.records++
 	c.last, c.lastHash = h, hash
+	if want, ok := c.o.Expect[h.seq]; ok {
+		if want != hex.EncodeToString(hash[:]) {
+			c.broken = c.breakAt(c.lines, h.seq, "the record is not the one that was expected")
+			return
+		}
+		c.met++
+	}
 	c.note(line)
 }
 
@@ -121,7 +135,30 @@ func (c *segmentCheck) note(line []byte) {
 	if !bytes.HasPrefix(rest, []byte(noteMark)) {
 		return
 	}
-	if e, err := DecodeLine(line); err == nil && e.Note != nil {
-		c.notes = append(c.notes, e.Note)
+	e, err := DecodeLine(line)
+	if err != nil || e.Note == nil {
+		return
 	}
+	c.notes = append(c.notes, e.Note)
+	if e.Note.Action == ActionCheckpoint {
+		c.checkpoint(e.Note)
+	}
+}
+
+// checkpoint checks the checkpoint that the last record is.
+func (c *segmentCheck) checkpoint(n *Note) {
+	key, err := checkCheckpoint(n, c.last.seq-1, c.last.prev)
+	if err == nil && c.o.Key != nil && !c.o.Key.Equal(key) {
+		err = errors.New("the checkpoint is signed by another key")
+	}
+	if err != nil {
+		c.broken = c.breakAt(c.lines, c.last.seq, err.Error())
+		return
+	}
+	c.checkpoints++
+	c.signed = n.Seq
+	if c.keys == nil {
+		c.keys = make(map[string]bool)
+	}
+	c.keys[n.Key] = true
 }
