@@ -79,8 +79,8 @@ func TestPlanAllocations(t *testing.T) {
 			in      Input
 			ceiling float64
 		}{
-			"no placeholder, no secret": {none, 1}, // shaped: the query is decoded
-			"no placeholder, a secret":  {bound, 0},
+			"no placeholder, no secret": {none, 1},  // shaped: the query is decoded
+			"no placeholder, a secret":  {bound, 2}, // the plan: what is covered in the response
 			"a swap":                    {swap, 8},
 		} {
 			got := testing.AllocsPerRun(100, func() { table.Plan(tt.in) })

@@ -31,6 +31,8 @@ type Plan struct {
 	body     *bodyCheck    // nil: the body is not looked into
 	messages *scanInput    // nil: neither are messages
 
+	covered []string // secrets whose values are covered in the response, sorted
+
 	mu    sync.Mutex
 	later uses // what was done after Plan
 }
@@ -42,12 +44,18 @@ func (p *Plan) Secrets() []string { return p.secrets }
 // record.
 func (p *Plan) Uses() []Use { return p.uses }
 
+// Covered returns the names of the secrets whose values are to be covered in
+// the response: all that are approved for the request, since an upstream may
+// send back what it was given before. It is empty where the rule turns that
+// off.
+func (p *Plan) Covered() []string { return p.covered }
+
 // Later returns what was done to the body and to messages so far. It adds to
 // Uses, and is complete when they have been sent.
 func (p *Plan) Later() []Use {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.later.sorted()
+	return slices.Clone(p.later).sorted()
 }
 
 // record keeps what became of a body or of messages.
@@ -85,14 +93,29 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 	if s.reason != "" {
 		return nil, &Refusal{Reason: s.reason, Message: s.message, Uses: s.uses.sorted()}
 	}
-	if len(s.edits) == 0 && len(s.uses) == 0 && s.trailer == nil && s.bodyCheck == nil && s.later == nil {
+	covered := s.covered()
+	if len(covered) == 0 && len(s.edits) == 0 && len(s.uses) == 0 && s.trailer == nil && s.bodyCheck == nil && s.later == nil {
 		return t.empty, nil // every other change has a use
 	}
 	slices.Sort(s.names)
 	return &Plan{
 		table: t, own: s.own, edits: s.edits, path: s.pathWas, query: s.queryEdit,
-		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer, body: s.bodyCheck, messages: s.later,
+		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer, body: s.bodyCheck, messages: s.later, covered: covered,
 	}, nil
+}
+
+// covered returns the secrets that are approved for the request.
+func (s *scan) covered() (names []string) {
+	if r := s.in.Decision.Rule; !s.injects || r != nil && r.NoScrub {
+		return nil
+	}
+	for _, n := range s.in.Decision.Inject {
+		if c := s.t.creds[n]; c != nil && s.approved(c) {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // edit is what is done to one header of the request.

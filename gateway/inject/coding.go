@@ -1,0 +1,121 @@
+package inject
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zlib"
+	"github.com/klauspost/compress/zstd"
+)
+
+// maxWindow is the most memory that decompressing a body takes, in bytes; RFC
+// 8878 asks decoders to admit windows of 8 MiB.
+const maxWindow = 8 << 20
+
+// flusher is a compressor.
+type flusher interface {
+	io.WriteCloser
+	Flush() error
+}
+
+// recode returns src decompressed, changed and compressed anew in the same
+// content coding (RFC 9110, section 8.4.1). What the source has sent goes out
+// without waiting for more.
+func recode(coding string, src io.Reader, change func(io.Reader) io.Reader) (io.Reader, error) {
+	var decoder func(io.Reader) (io.Reader, error)
+	var encoder func(io.Writer) (flusher, error)
+	switch coding {
+	case "gzip", "x-gzip":
+		decoder = func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
+		encoder = func(w io.Writer) (flusher, error) { return gzip.NewWriterLevel(w, gzip.BestSpeed) }
+	case "deflate":
+		decoder = inflate
+		encoder = func(w io.Writer) (flusher, error) { return zlib.NewWriterLevel(w, zlib.BestSpeed) }
+	case "br":
+		decoder = func(r io.Reader) (io.Reader, error) { return brotli.NewReader(r), nil }
+		encoder = func(w io.Writer) (flusher, error) { return brotli.NewWriterLevel(w, 2), nil }
+	case "zstd":
+		decoder = func(r io.Reader) (io.Reader, error) {
+			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		}
+		encoder = func(w io.Writer) (flusher, error) {
+			return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(1<<17))
+		}
+	default:
+		return nil, fmt.Errorf("a body in the coding %.40q cannot be looked into", coding)
+	}
+	r := &recoder{src: change(&lazyDecoder{src: src, open: decoder}), buf: make([]byte, 16<<10)}
+	var err error
+	r.enc, err = encoder(&r.out)
+	return r, err
+}
+
+// inflate reads the "deflate" coding, which is zlib, and is raw deflate where
+// servers took its name at its word.
+func inflate(r io.Reader) (io.Reader, error) {
+	b := bufio.NewReader(r)
+	head, err := b.Peek(2)
+	if err == nil && head[0]&0x0f == 8 && (int(head[0])<<8|int(head[1]))%31 == 0 {
+		return zlib.NewReader(b)
+	}
+	return flate.NewReader(b), nil
+}
+
+// lazyDecoder opens a decoder when it is first read, since opening one waits
+// for bytes.
+type lazyDecoder struct {
+	src  io.Reader
+	open func(io.Reader) (io.Reader, error)
+	dec  io.Reader
+}
+
+func (l *lazyDecoder) Read(b []byte) (int, error) {
+	if l.dec == nil {
+		dec, err := l.open(l.src)
+		if err != nil {
+			return 0, err
+		}
+		l.dec = dec
+	}
+	return l.dec.Read(b)
+}
+
+type recoder struct {
+	src io.Reader // decompressed and changed
+	enc flusher
+	out bytes.Buffer // of enc
+	buf []byte
+	err error
+}
+
+func (r *recoder) Read(b []byte) (int, error) {
+	for r.out.Len() == 0 {
+		if r.err != nil {
+			return 0, r.err
+		}
+		n, err := r.src.Read(r.buf)
+		if _, werr := r.enc.Write(r.buf[:n]); werr != nil {
+			r.err = werr
+			continue
+		}
+		switch {
+		case err == io.EOF:
+			r.err = io.EOF
+			if cerr := r.enc.Close(); cerr != nil {
+				r.err = cerr
+			}
+		case err != nil:
+			r.err = err // cut short, so that the client sees that it is
+		case n < len(r.buf):
+			if ferr := r.enc.Flush(); ferr != nil {
+				r.err = ferr
+			}
+		}
+	}
+	return r.out.Read(b)
+}

@@ -1,0 +1,63 @@
+package inject
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"sallyport/secrets"
+)
+
+// Guard knows the real values that are held, to cover them where an upstream
+// sends them back and to stop them where a sandbox sends them out. It is read
+// only and made anew when a value changes.
+type Guard struct {
+	held []secrets.Held
+
+	mu      sync.Mutex
+	maskers map[string]*Masker // by the names of their secrets
+}
+
+// NewGuard makes a Guard of the values that a secrets.Store holds.
+func NewGuard(held []secrets.Held) *Guard {
+	return &Guard{held: slices.Clone(held), maskers: make(map[string]*Masker)}
+}
+
+// Masker returns what covers the values of the named secrets, those that are
+// held and those that were just used; nil when there is nothing to cover.
+func (g *Guard) Masker(names []string, used map[string]secrets.Value) *Masker {
+	if len(names) == 0 {
+		return nil
+	}
+	var extra []secrets.Held
+	for name, v := range used {
+		known := slices.ContainsFunc(g.held, func(h secrets.Held) bool {
+			return h.Name == name && h.Value.Reveal() == v.Reveal()
+		})
+		if !known {
+			// It came in after the guard was made.
+			extra = append(extra, secrets.Held{Name: name, Value: v})
+		}
+	}
+	if extra != nil {
+		return newMasker(append(extra, g.of(names)...))
+	}
+	key := strings.Join(names, ",")
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m, ok := g.maskers[key]
+	if !ok {
+		m = newMasker(g.of(names))
+		g.maskers[key] = m
+	}
+	return m
+}
+
+func (g *Guard) of(names []string) (out []secrets.Held) {
+	for _, h := range g.held {
+		if slices.Contains(names, h.Name) {
+			out = append(out, h)
+		}
+	}
+	return out
+}

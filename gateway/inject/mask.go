@@ -1,0 +1,215 @@
+package inject
+
+import (
+	"io"
+	"net/http"
+	"strings"
+
+	"sallyport/secrets"
+)
+
+// filler covers values. It is one byte, so that lengths stay as they are.
+const filler = '*'
+
+// Masker covers values and their encodings with a filler of the same length.
+// It may be used for many responses at once.
+//
+// It finds a value that stands in a text as it is or encoded once, in the
+// ways that encodings lists. It does not find one that the upstream has
+// transformed otherwise: reversed, encrypted, encoded twice, in pieces, or
+// compressed inside a message (gRPC, WebSocket extensions).
+type Masker struct {
+	seek  *seeker
+	names []string // of secrets, by owner of a pattern
+}
+
+func newMasker(held []secrets.Held) *Masker {
+	m := &Masker{}
+	var patterns []string
+	var owner []int
+	seen := make(map[string]bool)
+	for _, h := range held {
+		m.names = append(m.names, h.Name)
+		for _, p := range encodings(h.Value.Reveal()) {
+			if !seen[p] {
+				seen[p] = true
+				patterns, owner = append(patterns, p), append(owner, len(m.names)-1)
+			}
+		}
+	}
+	if len(patterns) == 0 {
+		return nil
+	}
+	m.seek = newSeeker(patterns, owner)
+	return m
+}
+
+// span is a part of a text that is covered.
+type span struct{ start, end int }
+
+// cover covers the values in text, whole ones only, and calls hit for each.
+func (m *Masker) cover(text []byte, hit func(name string)) {
+	var spans []span
+	m.seek.each(text, func(p, start int) {
+		hit(m.names[m.seek.owner[p]])
+		spans = append(spans, span{start, start + len(m.seek.patterns[p])})
+	})
+	for _, s := range spans {
+		fill(text[s.start:s.end])
+	}
+}
+
+func fill(b []byte) {
+	for i := range b {
+		b[i] = filler
+	}
+}
+
+// Text returns text with values covered, and calls hit for each.
+func (m *Masker) Text(text string, hit func(name string)) string {
+	found := false
+	b := []byte(text)
+	m.cover(b, func(name string) { found = true; hit(name) })
+	if !found {
+		return text
+	}
+	return string(b)
+}
+
+// Header covers values in a header, in place.
+func (m *Masker) Header(h http.Header, hit func(name, header string)) {
+	for name, lines := range h {
+		for i, text := range lines {
+			lines[i] = m.Text(text, func(secret string) { hit(secret, name) })
+		}
+	}
+}
+
+// Reader returns src with values covered. What it gives back is as long as
+// what it reads, and it holds nothing back but bytes that may be the
+// beginning of a value; hit is called for each value, from Read.
+func (m *Masker) Reader(src io.Reader, hit func(name string)) io.Reader {
+	return &maskReader{m: m, src: src, hit: hit}
+}
+
+// part is Reader for a part of a representation: pieces of a value at its
+// beginning and end are covered as well.
+func (m *Masker) part(src io.Reader, hit func(name string)) io.Reader {
+	return &maskReader{m: m, src: src, hit: hit, edges: true, first: true}
+}
+
+type maskReader struct {
+	m     *Masker
+	src   io.Reader
+	hit   func(name string)
+	edges bool // src is a part of a whole
+	first bool // nothing of it has been judged
+
+	held    []byte // read, and not judged yet
+	covered int    // how many bytes of held are part of a value
+	ready   []byte // judged, and not given back yet
+	buf     []byte // for a caller whose buffer is too small
+	err     error
+}
+
+// minBuffer is the smallest buffer that is filled in place, in bytes.
+const minBuffer = 4 << 10
+
+func (r *maskReader) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	if len(r.ready) == 0 && r.err == nil {
+		room := len(r.held) + r.m.seek.longest
+		if len(b) >= max(room, minBuffer) {
+			n := r.fill(b)
+			if n > 0 || r.err == nil {
+				return n, nil
+			}
+			return 0, r.err
+		}
+		if len(r.buf) < max(room, minBuffer) {
+			r.buf = make([]byte, max(room, minBuffer))
+		}
+		r.ready = r.buf[:r.fill(r.buf)]
+	}
+	if len(r.ready) > 0 {
+		n := copy(b, r.ready)
+		r.ready = r.ready[n:]
+		return n, nil
+	}
+	return 0, r.err
+}
+
+// fill reads into b until something can be given back, and returns how much.
+// It is longer than what is held.
+func (r *maskReader) fill(b []byte) int {
+	for {
+		n := copy(b, r.held)
+		k, err := r.src.Read(b[n:])
+		n += k
+		text := b[:n]
+		if err != nil {
+			r.err = err
+		}
+		if r.first && err == nil && n < r.m.seek.longest {
+			r.held = append(r.held[:0], text...) // too little to know a piece by
+			continue
+		}
+		keep := n
+		if err == nil {
+			keep = r.m.seek.open(text)
+		}
+		spans := r.spans(text, keep)
+		if r.edges {
+			spans = append(spans, r.cut(text, err != nil)...)
+		}
+		r.held = append(r.held[:0], text[keep:]...)
+		r.covered = 0
+		for _, s := range spans {
+			r.covered = max(r.covered, s.end-keep)
+			fill(text[s.start:min(s.end, keep)])
+		}
+		if keep > 0 || err != nil {
+			return keep
+		}
+	}
+}
+
+// spans returns what is covered in text, which begins with what was held: the
+// rest of what began before it, and what begins before keep. What begins
+// behind is found again when more has come.
+func (r *maskReader) spans(text []byte, keep int) []span {
+	var spans []span
+	if r.covered > 0 {
+		spans = append(spans, span{0, r.covered})
+	}
+	r.m.seek.each(text, func(p, start int) {
+		if start < keep {
+			spans = append(spans, span{start, start + len(r.m.seek.patterns[p])})
+			r.hit(r.m.names[r.m.seek.owner[p]])
+		}
+	})
+	return spans
+}
+
+// cut returns the pieces of values of minRaw bytes and more by which the
+// first text begins and the last one ends, and a text that is all inside one.
+func (r *maskReader) cut(text []byte, last bool) (spans []span) {
+	for _, p := range r.m.seek.patterns {
+		if r.first && last && len(text) >= minRaw && strings.Contains(p, string(text)) {
+			spans = append(spans, span{0, len(text)})
+		}
+		for n := min(len(p)-1, len(text)); n >= minRaw; n-- {
+			if r.first && strings.HasSuffix(p, string(text[:n])) {
+				spans = append(spans, span{0, n})
+				break
+			}
+		}
+	}
+	r.first = false
+	if open := r.m.seek.open(text); last && len(text)-open >= minRaw {
+		spans = append(spans, span{open, len(text)})
+	}
+	return spans
+}

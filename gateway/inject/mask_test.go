@@ -1,0 +1,273 @@
+package inject
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"pgregory.net/rapid"
+
+	"sallyport/secrets"
+)
+
+const reflected = `RE/AL+val&ue<"é'>0123`
+
+func maskerOf(t testing.TB, values ...string) *Masker {
+	t.Helper()
+	var held []secrets.Held
+	for i, v := range values {
+		held = append(held, secrets.Held{Name: fmt.Sprintf("KEY_%d", i), Value: mustValue(t, v)})
+	}
+	names := make([]string, len(held))
+	for i, h := range held {
+		names[i] = h.Name
+	}
+	return NewGuard(held).Masker(names, nil)
+}
+
+func noHit(string) {}
+
+// everyReflection returns a text for each way in which an upstream may send
+// a value back.
+func everyReflection(v string) map[string]string {
+	j, _ := json.Marshal(map[string]string{"authorization": "Bearer " + v})
+	plain := strings.TrimSpace(jsonEscape(v))
+	out := map[string]string{
+		"raw":          "you sent: " + v + "\n",
+		"json":         string(j),
+		"json, plain":  `{"a":"` + plain + `"}`,
+		"json, slash":  `{"a":"` + strings.ReplaceAll(plain, "/", `\/`) + `"}`,
+		"json, ascii":  `{"a":"` + jsonASCII(plain) + `"}`,
+		"query":        "/x?t=" + url.QueryEscape(v) + "&u=1",
+		"path":         "/x/" + url.PathEscape(v) + "/y",
+		"lower":        "/x/" + lowerHex(url.PathEscape(v)) + "/y",
+		"html":         "<p>" + html.EscapeString(v) + "</p>",
+		"hex":          hex.EncodeToString([]byte(v)),
+		"hex, upper":   strings.ToUpper(hex.EncodeToString([]byte(v))),
+		"twice":        v + v,
+		"nothing else": v,
+	}
+	for phase := range 3 {
+		text := []byte(strings.Repeat("u", phase) + v + ":tail")
+		out[fmt.Sprintf("base64 %d", phase)] = "Basic " + base64.StdEncoding.EncodeToString(text)
+		out[fmt.Sprintf("base64 url %d", phase)] = base64.RawURLEncoding.EncodeToString(text)
+	}
+	return out
+}
+
+// shows says whether a piece of v of six bytes or more can be read from text.
+func shows(text, v string) bool {
+	texts := []string{text, html.UnescapeString(text), unescape(text), strings.ReplaceAll(text, "+", " ")}
+	var decoded any
+	if json.Unmarshal([]byte(text), &decoded) == nil {
+		texts = append(texts, fmt.Sprint(decoded))
+	}
+	for _, t := range append([]string{}, strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '*' || r == '\n' })...) {
+		for cut := range 4 {
+			part := strings.TrimRight(t, "=")
+			if cut < len(part) {
+				for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+					b, _ := enc.DecodeString(part[cut : cut+(len(part)-cut)/4*4])
+					texts = append(texts, string(b))
+				}
+			}
+		}
+		b, _ := hex.DecodeString(t)
+		texts = append(texts, string(b))
+	}
+	for _, t := range texts {
+		for i := 0; i+6 <= len(v); i++ {
+			if strings.Contains(t, v[i:i+6]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func TestSEC21EveryEncodingIsCovered(t *testing.T) {
+	m := maskerOf(t, reflected)
+	for name, text := range everyReflection(reflected) {
+		t.Run(name, func(t *testing.T) {
+			if !shows(text, reflected) {
+				t.Error("this test could not see the value if it were not covered")
+			}
+			for how, read := range map[string]func(io.Reader) io.Reader{"whole": asIs, "bytes": iotest.OneByteReader, "halves": iotest.HalfReader, "with the end": iotest.DataErrReader} {
+				hits := 0
+				got, err := io.ReadAll(m.Reader(read(strings.NewReader(text)), func(string) { hits++ }))
+				if err != nil || len(got) != len(text) || hits == 0 || shows(string(got), reflected) {
+					t.Errorf("%s: %q became %q (%d hits, %v)", how, text, got, hits, err)
+				}
+			}
+		})
+	}
+	t.Run("what is no value stays", func(t *testing.T) {
+		text := strings.ReplaceAll(reflected[:len(reflected)-1]+"9 RE/AL", "0123", "012")
+		if got := m.Text(text, noHit); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	})
+}
+
+func TestSEC22HeadersAndRedirectsAreCovered(t *testing.T) {
+	m := maskerOf(t, reflected)
+	h := http.Header{
+		"Location":   {"https://evil.test/?t=" + url.QueryEscape(reflected)},
+		"Set-Cookie": {"a=" + url.PathEscape(reflected), "b=c"},
+		"Etag":       {`"` + reflected + `"`},
+	}
+	before := h.Clone()
+	hits := map[string]int{}
+	m.Header(h, func(name, header string) { hits[header]++ })
+	for name, lines := range h {
+		for i, text := range lines {
+			if shows(text, reflected) || len(text) != len(before[name][i]) {
+				t.Errorf("%s: %q", name, text)
+			}
+		}
+	}
+	if hits["Location"] == 0 || hits["Set-Cookie"] == 0 || hits["Etag"] == 0 || h["Set-Cookie"][1] != "b=c" {
+		t.Errorf("hits %v, header %v", hits, h)
+	}
+}
+
+func TestMaskHoldsNothingBack(t *testing.T) {
+	m := maskerOf(t, "sk-REAL0123456789")
+	r, w := io.Pipe()
+	defer w.Close()
+	masked := m.Reader(r, noHit)
+	buf := make([]byte, 8<<10)
+	for _, event := range []string{"data: one\n\n", "data: {\"a\":1}\n\n", "x\n"} {
+		go io.WriteString(w, event)
+		n, err := masked.Read(buf)
+		if err != nil || string(buf[:n]) != event {
+			t.Fatalf("read %q, %v; want %q at once", buf[:n], err, event)
+		}
+	}
+	go func() {
+		io.WriteString(w, "data: sk-RE")
+		io.WriteString(w, "AL0123456789\n\n")
+	}()
+	n, err := masked.Read(buf)
+	if err != nil || string(buf[:n]) != "data: " {
+		t.Fatalf("read %q, %v", buf[:n], err)
+	}
+	if n, err = masked.Read(buf); err != nil || string(buf[:n]) != strings.Repeat("*", 17)+"\n\n" {
+		t.Fatalf("read %q, %v", buf[:n], err)
+	}
+}
+
+func TestGuardKnowsValuesThatCameAfterIt(t *testing.T) {
+	g := NewGuard([]secrets.Held{{Name: "KEY", Value: mustValue(t, "old-REAL-value")}, {Name: "KEY", Value: mustValue(t, "older-REAL-value")}, {Name: "OTHER", Value: mustValue(t, "other-REAL-value")}})
+	text := "old-REAL-value older-REAL-value other-REAL-value fresh-REAL-value"
+	for want, used := range map[string]map[string]secrets.Value{
+		"************** **************** other-REAL-value fresh-REAL-value": {"KEY": mustValue(t, "old-REAL-value")},
+		"************** **************** other-REAL-value ****************": {"KEY": mustValue(t, "fresh-REAL-value")},
+	} {
+		if got := g.Masker([]string{"KEY"}, used).Text(text, noHit); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if g.Masker([]string{"KEY"}, nil) != g.Masker([]string{"KEY"}, nil) {
+		t.Error("a masker is made twice")
+	}
+	if g.Masker(nil, nil) != nil || g.Masker([]string{"UNKNOWN"}, nil) != nil {
+		t.Error("a masker of nothing")
+	}
+}
+
+func TestPartOfAValueAtTheEdgesOfARange(t *testing.T) {
+	m := maskerOf(t, "sk-REAL0123456789")
+	for text, want := range map[string]string{
+		"0123456789 and on":   "********** and on",
+		"and then sk-REAL01":  "and then *********",
+		"REAL0123":            "********",
+		"789 is short":        "789 is short",
+		"whole sk-":           "whole sk-",
+		"plain":               "plain",
+		"x sk-REAL0123456789": "x " + strings.Repeat("*", 17),
+	} {
+		got, err := io.ReadAll(m.part(strings.NewReader(text), noHit))
+		if err != nil || string(got) != want {
+			t.Errorf("%q became %q, want %q (%v)", text, got, want, err)
+		}
+	}
+}
+
+// naive covers every pattern at every place.
+func naive(m *Masker, text string) string {
+	out := []byte(text)
+	for _, p := range m.seek.patterns {
+		for i := 0; i+len(p) <= len(text); i++ {
+			if text[i:i+len(p)] == p {
+				fill(out[i : i+len(p)])
+			}
+		}
+	}
+	return string(out)
+}
+
+func TestMaskAtEverySplit(t *testing.T) {
+	m := maskerOf(t, "abcabcabd", "bcabca", "aaaa", "xyz&<>xyz")
+	pieces := []string{"a", "b", "c", "d", "abc", "abcabcabd", "aaa", "&amp;", "xyz", "xyz&<>xyz", "=", "%26"}
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 20).Draw(t, "pieces"), "")
+		want := naive(m, text)
+		for cut := range len(text) + 1 {
+			src := io.MultiReader(strings.NewReader(text[:cut]), strings.NewReader(text[cut:]))
+			got, err := io.ReadAll(m.Reader(src, noHit))
+			if err != nil || string(got) != want {
+				t.Fatalf("%q cut at %d: %q, want %q (%v)", text, cut, got, want, err)
+			}
+		}
+	})
+}
+
+func FuzzMask(f *testing.F) {
+	f.Add([]byte("abcabcabcabcabcaaaa"), "abcabc", uint8(3))
+	f.Add([]byte("YWJjYWJjYWJj"), "abcabcabc", uint8(1))
+	f.Add([]byte(strings.Repeat("q", 9000)+"secret"), "qqqqsecret", uint8(200))
+	f.Fuzz(func(t *testing.T, text []byte, value string, n uint8) {
+		v, err := secrets.NewValue([]byte(value))
+		if err != nil || len(value) < minRaw || len(value) > 64 || len(text) > 20000 {
+			return
+		}
+		m := newMasker([]secrets.Held{{Name: "KEY", Value: v}})
+		want := naive(m, string(text))
+		got, err := io.ReadAll(m.Reader(&pieces{bytes.NewReader(text), int(n) + 1}, noHit))
+		if err != nil || string(got) != want {
+			t.Fatalf("%q in pieces of %d: %q, want %q", text, int(n)+1, got, want)
+		}
+	})
+}
+
+func BenchmarkMask(b *testing.B) {
+	prose := []byte(strings.Repeat("The quick brown fox jumps over the lazy dog, and \"id\":12345 is a number.\n", 14000))
+	random := []byte(base64.StdEncoding.EncodeToString([]byte(strings.Repeat(testTable().Placeholder("s1", "GH_TOKEN"), 20000))))
+	for name, text := range map[string][]byte{"prose": prose, "base64": random} {
+		for value, secret := range map[string]string{"sk-40": "sk-ant-REAL0123456789abcdefghijABCDEFGHIJ", "short": "hunter22"} {
+			m := maskerOf(b, secret)
+			b.Run(name+"/"+value, func(b *testing.B) {
+				buf := make([]byte, 32<<10)
+				b.SetBytes(int64(len(text)))
+				for b.Loop() {
+					r := m.Reader(bytes.NewReader(text), noHit)
+					for {
+						if _, err := r.Read(buf); err != nil {
+							break
+						}
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package inject
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// Response covers values in the head, the body and the trailers of a
+// response, which are changed in place; hit is called for each value with the
+// place where it stood, for the body and the trailers while they are read.
+// Nothing is called after the body has ended or failed.
+//
+// Lengths stay as they are, unless the body is compressed: then it is
+// decompressed and compressed anew, and its length is not announced. A body
+// in a coding that cannot be undone is an error, and must not be delivered.
+//
+// For an upgrade (101) only the head is changed; Reader covers what the
+// upstream sends then.
+func (m *Masker) Response(resp *http.Response, hit func(name, place string)) error {
+	m.Header(resp.Header, func(name, header string) { hit(name, "response header "+header) })
+	if resp.StatusCode == http.StatusSwitchingProtocols || resp.Body == nil {
+		return nil
+	}
+	inBody := func(name string) { hit(name, "response body") }
+	body := &maskedBody{m: m, resp: resp, src: resp.Body, hit: hit}
+	code := strings.ToLower(strings.TrimSpace(strings.Join(resp.Header["Content-Encoding"], ",")))
+	switch {
+	case resp.Body == http.NoBody || resp.ContentLength == 0 || resp.Request != nil && resp.Request.Method == http.MethodHead:
+		return nil
+	case code == "" || code == "identity":
+		if resp.StatusCode == http.StatusPartialContent {
+			body.Reader = m.part(resp.Body, inBody)
+		} else {
+			body.Reader = m.Reader(resp.Body, inBody)
+		}
+	case resp.StatusCode == http.StatusPartialContent:
+		return fmt.Errorf("response: a part of a body in the coding %.40q cannot be looked into", code)
+	default:
+		r, err := recode(code, resp.Body, func(r io.Reader) io.Reader { return m.Reader(r, inBody) })
+		if err != nil {
+			return fmt.Errorf("response: %w", err)
+		}
+		body.Reader = r
+		resp.ContentLength = -1
+		for _, name := range []string{"Content-Length", "Content-Md5", "Digest", "Content-Digest", "Repr-Digest"} {
+			resp.Header.Del(name)
+		}
+	}
+	resp.Body = body
+	return nil
+}
+
+// maskedBody is a body whose trailers are covered when it ends.
+type maskedBody struct {
+	io.Reader
+	m    *Masker
+	resp *http.Response
+	src  io.Closer
+	hit  func(name, place string)
+}
+
+func (b *maskedBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		b.m.Header(b.resp.Trailer, func(name, header string) { b.hit(name, "response trailer "+header) })
+	}
+	return n, err
+}
+
+func (b *maskedBody) Close() error { return b.src.Close() }

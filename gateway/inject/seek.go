@@ -1,0 +1,88 @@
+package inject
+
+import "bytes"
+
+// seeker finds any of many patterns in a text (Wu and Manber's method): it
+// looks at the last bytes of a window as long as the shortest pattern, and
+// most of the time those stand in no pattern, so that the window moves by
+// nearly its length.
+type seeker struct {
+	patterns []string
+	owner    []int              // of each pattern: an index of the caller's
+	shortest int                // length of the shortest pattern, in bytes
+	longest  int                // and of the longest
+	shift    []uint8            // by hash of a block: how far the window may move
+	mask     uint32             // of the hash; len(shift)-1
+	ends     map[uint32][]int32 // by hash of a block: patterns whose window ends with it
+	first    [256][]int32       // by first byte: patterns
+}
+
+// block is how many bytes are hashed; no pattern is shorter.
+const block = 3
+
+func newSeeker(patterns []string, owner []int) *seeker {
+	s := &seeker{patterns: patterns, owner: owner, shortest: 1 << 30}
+	blocks := 0
+	for i, p := range patterns {
+		s.shortest, s.longest = min(s.shortest, len(p)), max(s.longest, len(p))
+		s.first[p[0]] = append(s.first[p[0]], int32(i))
+	}
+	blocks = len(patterns) * s.shortest
+	size := uint32(1 << 12)
+	for int(size) < 16*blocks && size < 1<<20 {
+		size <<= 1
+	}
+	s.mask = size - 1
+	s.shift, s.ends = make([]uint8, size), make(map[uint32][]int32)
+	far := uint8(min(s.shortest-block+1, 255))
+	for i := range s.shift {
+		s.shift[i] = far
+	}
+	for i, p := range patterns {
+		for end := block; end <= s.shortest; end++ {
+			h := s.hash(p[end-3], p[end-2], p[end-1])
+			s.shift[h] = min(s.shift[h], uint8(min(s.shortest-end, 255)))
+			if end == s.shortest {
+				s.ends[h] = append(s.ends[h], int32(i))
+			}
+		}
+	}
+	return s
+}
+
+func (s *seeker) hash(a, b, c byte) uint32 {
+	return (uint32(a) | uint32(b)<<8 | uint32(c)<<16) * 0x9e3779b1 >> 10 & s.mask
+}
+
+// each calls found for every pattern at every place of text where it stands,
+// in the order of places.
+func (s *seeker) each(text []byte, found func(pattern, start int)) {
+	shift, mask := s.shift, s.mask
+	for i := s.shortest - 1; i < len(text); {
+		h := (uint32(text[i-2]) | uint32(text[i-1])<<8 | uint32(text[i])<<16) * 0x9e3779b1 >> 10 & mask
+		if n := shift[h]; n > 0 {
+			i += int(n)
+			continue
+		}
+		start := i - s.shortest + 1
+		for _, p := range s.ends[h] {
+			if pattern := s.patterns[p]; len(pattern) <= len(text)-start && string(text[start:start+len(pattern)]) == pattern {
+				found(int(p), start)
+			}
+		}
+		i++
+	}
+}
+
+// open returns where in text a pattern may have begun that goes on behind
+// its end; len(text) when none has.
+func (s *seeker) open(text []byte) int {
+	for i := max(0, len(text)-s.longest+1); i < len(text); i++ {
+		for _, p := range s.first[text[i]] {
+			if pattern := s.patterns[p]; len(pattern) > len(text)-i && bytes.HasPrefix([]byte(pattern[:len(text)-i]), text[i:]) {
+				return i
+			}
+		}
+	}
+	return len(text)
+}
