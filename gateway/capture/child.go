@@ -143,7 +143,7 @@ func closeOnExec(first int) error {
 func (c *child) handOver() error {
 	files, layout, err := openSandbox()
 	if err != nil {
-		return &SetupError{Step: "open the sandbox's network", Err: err, Hint: networkHint(err)}
+		return &SetupError{Step: stepNetwork, Err: err, Hint: networkHint(err)}
 	}
 	defer closeFiles(files)
 	if err := c.link.send(message{Kind: kindReady, Layout: layout}); err != nil {

@@ -153,3 +153,11 @@ func variable(env []string, name string) (string, bool) {
 	}
 	return "", false
 }
+
+// variableOr returns the value of name in env, or otherwise if it has none.
+func variableOr(env []string, name, otherwise string) string {
+	if v, ok := variable(env, name); ok && v != "" {
+		return v
+	}
+	return otherwise
+}

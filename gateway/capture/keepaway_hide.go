@@ -87,8 +87,11 @@ func (h *hidden) maskPath(path string) error {
 	if err != nil {
 		return fail(err)
 	}
-	if h.private[at.dev] || at.denied {
-		return nil // nobody can put anything there, or the command cannot go there
+	if h.private[at.dev] {
+		return nil // nobody outside can put anything there
+	}
+	if at.denied {
+		return h.maskDenied(at)
 	}
 	if err := h.watching.add(at.steps); err != nil {
 		return fail(err)
@@ -111,6 +114,16 @@ func (h *hidden) maskPath(path string) error {
 		}
 	}
 	return h.maskEverywhere(at, "hide "+path)
+}
+
+// maskDenied hides the directory that at could not look into, if it belongs to
+// this user, who may change its mode. The command cannot go into another's.
+func (h *hidden) maskDenied(at place) error {
+	dir, err := walk(at.steps[len(at.steps)-1].dir)
+	if err != nil || dir.missing || dir.denied || int(dir.stat.Uid) != os.Geteuid() {
+		return nil
+	}
+	return h.maskEverywhere(dir, "hide "+dir.real)
 }
 
 // maskEverywhere masks the file that at found and the same file under other
@@ -147,8 +160,11 @@ func (h *hidden) maskEverywhere(at place, step string) error {
 func (h *hidden) maskSockets(path string) error {
 	dir := filepath.Dir(filepath.Clean(path))
 	at, err := walk(dir)
-	if err != nil || at.missing || at.denied {
-		return nil // it is not of this mount namespace, or nobody can go there
+	if err != nil || at.missing {
+		return nil // it is not of this mount namespace
+	}
+	if at.denied {
+		return h.maskDenied(at)
 	}
 	found := []string{filepath.Join(at.real, filepath.Base(path))}
 	entries, err := os.ReadDir(at.real)
@@ -179,7 +195,10 @@ func (h *hidden) isShared(path string) bool {
 // maskSocket masks path if it is a socket, and remembers it.
 func (h *hidden) maskSocket(path string) error {
 	at, err := walk(path)
-	if err != nil || at.missing || at.denied || at.stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
+	if err == nil && at.denied {
+		return h.maskDenied(at)
+	}
+	if err != nil || at.missing || at.stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return nil // nothing there that could be connected to
 	}
 	if !slices.Contains(h.sockets, path) {

@@ -498,3 +498,20 @@ func TestSandboxIPC(t *testing.T) {
 		t.Errorf("inside:\n%s", out)
 	}
 }
+
+// TestHideBelowDeniedDirectory: its owner may change the mode of a directory
+// that cannot be looked into.
+func TestHideBelowDeniedDirectory(t *testing.T) {
+	dir := scratch(t)
+	secret := secretFile(t, dir, "closed/deep/secret")
+	closed := filepath.Join(dir, "closed")
+	if err := os.Chmod(closed, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Chmod(closed, 0o700) })
+	c := sh(`chmod 700 "$2"; cat "$1"; echo done`, secret, closed)
+	c.Hide = []string{secret}
+	if out, _ := inSandbox(t, c); strings.Contains(out, testSecret) || !strings.Contains(out, "done") {
+		t.Errorf("got %q", out)
+	}
+}

@@ -119,7 +119,7 @@ func (s *Sandbox) fork(c *Command, theirs *os.File) error {
 		}
 	}()
 	if err := <-started; err != nil {
-		return &SetupError{Step: "make namespaces", Err: err, Hint: namespaceHint(err, procSys)}
+		return &SetupError{Step: stepNamespaces, Err: err, Hint: namespaceHint(err, procSys)}
 	}
 	s.process = cmd.Process
 	return nil
@@ -145,10 +145,14 @@ func startTraceable(cmd *exec.Cmd) error {
 
 // settle tells the first process what to do and takes the sockets from it.
 func (s *Sandbox) settle(c *Command) error {
+	runtimes, err := runtimeDirs(c.Env)
+	if err != nil {
+		return err
+	}
 	s.eager = s.terminal.eager(c)
-	err := s.link.send(message{Kind: kindSetup, Setup: &setup{
+	err = s.link.send(message{Kind: kindSetup, Setup: &setup{
 		Argv: c.Argv, Env: c.Env, Dir: c.Dir,
-		Runtime:    runtimeDirs(c.Env),
+		Runtime:    runtimes,
 		Share:      c.Share,
 		Hide:       c.Hide,
 		Sockets:    socketPaths(),
@@ -197,14 +201,25 @@ func (e *toldError) Error() string { return e.text }
 func (e *toldError) Unwrap() error { return e.errno }
 
 // runtimeDirs are the runtime directories of the caller and of the command.
-func runtimeDirs(env []string) []string {
+func runtimeDirs(env []string) ([]string, error) {
 	var dirs []string
 	for _, list := range [][]string{os.Environ(), env} {
-		if dir, ok := variable(list, "XDG_RUNTIME_DIR"); ok && filepath.IsAbs(dir) && filepath.Clean(dir) != "/" {
-			dirs = append(dirs, filepath.Clean(dir))
+		dir, ok := variable(list, "XDG_RUNTIME_DIR")
+		if !ok || !filepath.IsAbs(dir) {
+			continue
 		}
+		dir = filepath.Clean(dir)
+		for _, needed := range []string{"/usr", "/etc", "/proc", variableOr(list, "HOME", "/")} {
+			if within(filepath.Clean(needed), dir) {
+				return nil, &SetupError{
+					Step: "cover XDG_RUNTIME_DIR=" + dir, Err: fmt.Errorf("%s lies in it and is needed", needed),
+					Hint: "set it to a directory of its own, or unset it",
+				}
+			}
+		}
+		dirs = append(dirs, dir)
 	}
-	return dirs
+	return dirs, nil
 }
 
 // terminals are the device files that the command's standard files are.

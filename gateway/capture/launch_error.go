@@ -18,6 +18,12 @@ type SetupError struct {
 	Hint string // what to change; "" if nothing is known to help
 }
 
+// Steps that Check tells apart.
+const (
+	stepNamespaces = "make namespaces"
+	stepNetwork    = "open the sandbox's network"
+)
+
 // Error names the step and the reason.
 func (e *SetupError) Error() string { return fmt.Sprintf("%s: %v", e.Step, e.Err) }
 

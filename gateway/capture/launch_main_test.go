@@ -32,6 +32,7 @@ func play(part string, args []string) int {
 		"attack": playAttack,
 		"launch": playLaunch,
 		"victim": playVictim,
+		"host":   playHost,
 	}
 	f, ok := parts[part]
 	if !ok {

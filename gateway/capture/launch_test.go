@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 )
 
 // TestRunAsOrdinaryUser runs every test of this file's kind as uid 65534 too.
@@ -29,12 +30,6 @@ func playLaunch(args []string) error {
 	c := Command{
 		Argv: args, Dir: "/", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Env: []string{"PATH=/usr/bin:/bin", "PS1=box> ", "TERM=dumb"},
-	}
-	if timeout := os.Getenv("LAUNCH_TIMEOUT"); timeout != "" {
-		var err error
-		if c.Timeout, err = time.ParseDuration(timeout); err != nil {
-			return err
-		}
 	}
 	s, err := Prepare(c)
 	if err != nil {
@@ -128,6 +123,7 @@ func TestSandboxRefusesWrongCommand(t *testing.T) {
 		"no such directory": {Command{Argv: []string{"true"}, Dir: "/no/such"}, "working directory"},
 		"negative timeout":  {Command{Argv: []string{"true"}, Timeout: -1}, "negative"},
 		"share is missing":  {Command{Argv: []string{"true"}, Dir: "/", Share: []string{"/no/such"}}, "share /no/such"},
+		"runtime directory": {Command{Argv: []string{"true"}, Dir: "/", Env: []string{"HOME=/home/u", "XDG_RUNTIME_DIR=/home"}}, "/home/u lies in it"},
 		"share all of run":  {Command{Argv: []string{"true"}, Dir: "/", Share: []string{"/run"}}, "share /run"},
 		"hide all":          {Command{Argv: []string{"true"}, Dir: "/", Hide: []string{"/"}}, "is needed"},
 		"hide the cwd":      {Command{Argv: []string{"true"}, Dir: "/usr/lib", Hide: []string{"/usr"}}, "/usr/lib lies in it"},
@@ -352,6 +348,35 @@ func serveNames(l net.Listener) {
 		}
 		fmt.Fprintln(c, c.LocalAddr())
 		c.Close()
+	}
+}
+
+// TestSandboxLeavesNothingInTheLauncher counts goroutines and descriptors.
+func TestSandboxLeavesNothingInTheLauncher(t *testing.T) {
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	inSandbox(t, sh("true")) // what the runtime opens once is open
+	running, open := goleak.IgnoreCurrent(), count()
+	for range 3 {
+		inSandbox(t, sh("true"))
+		if _, _, err := runSandbox(t, sh("true")); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := runSandbox(t, Command{Argv: []string{"no-such-command"}, Dir: "/"}); err == nil {
+			t.Fatal("ran")
+		}
+		if _, err := Prepare(Command{Argv: []string{"true"}, Dir: "/", Hide: []string{"/"}}); err == nil {
+			t.Fatal("prepared")
+		}
+	}
+	goleak.VerifyNone(t, running)
+	if now := count(); now > open {
+		t.Errorf("%d descriptors, %d before", now, open)
 	}
 }
 
