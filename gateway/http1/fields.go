@@ -72,7 +72,7 @@ func parseFields(b []byte, version, maxFields int) (framing, *Violation) {
 // What the name means is for the gateway to say.
 func checkHost(s string) *Violation {
 	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}/?#", c) >= 0 {
+		if c := s[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>@\\^`{|}/?#", c) >= 0 {
 			return &Violation{Host: true, Detail: "illegal character in Host"}
 		}
 	}
