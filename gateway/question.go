@@ -129,7 +129,7 @@ func (g *Gateway) deniedAnswer(snap *Snapshot, sb *identity.Sandbox, q dns.Quest
 		a.RCode = mdns.RcodeNameError
 	case g.Denied == Refused:
 		a.RCode = mdns.RcodeRefused
-	case dns.Unexplained(q.Host, allowed):
+	case d.Reason != policy.HostDenied && dns.Unexplained(q.Host, allowed): // somebody denied this very name, and may say why
 		a.RCode = mdns.RcodeNameError
 	case q.Type == mdns.TypeA, q.Type == mdns.TypeAAAA && snap.ipv6(sb):
 		a.Addrs = []netip.Addr{g.Pool.Denied(q.Type == mdns.TypeAAAA)}
