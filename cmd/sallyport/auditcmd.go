@@ -1,35 +1,168 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"sallyport/audit"
 )
 
 func auditCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "audit", Short: "Prove the audit log"}
-	var state string
+	var state, key string
 	var asJSON bool
 	verify := &cobra.Command{
 		Use:   "verify [FOLDER...]",
 		Short: "Check the hash chain of logs, and name the first record that breaks it",
 		Example: `  sallyport audit verify
-  sallyport audit verify --json /var/lib/sallyport/audit`,
-		RunE: func(_ *cobra.Command, dirs []string) error { return verifyLogs(state, dirs, asJSON) },
+  sallyport audit verify --json /var/lib/sallyport/audit
+  sallyport audit verify --key 3b6a... /mnt/backup/audit`,
+		RunE: func(_ *cobra.Command, dirs []string) error { return verifyLogs(state, key, dirs, asJSON) },
 	}
 	verify.Flags().StringVar(&state, "state", "", "state folder of the gateway")
+	verify.Flags().StringVar(&key, "key", "", "public key of the checkpoints, in hex: every checkpoint must be signed by it")
 	verify.Flags().BoolVar(&asJSON, "json", false, "one JSON object for each log")
-	cmd.AddCommand(verify)
+	cmd.AddCommand(verify, statsCommand(), exportCommand())
 	return cmd
 }
 
-func verifyLogs(state string, dirs []string, asJSON bool) error {
+// rangeFlags choose events of the log by time and by what they are about.
+type rangeFlags struct {
+	tailFlags
+	until string
+}
+
+func (f *rangeFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
+	fs.BoolVar(&f.blocked, "blocked", false, "only what was denied")
+	fs.BoolVar(&f.alerts, "alerts", false, "only what alerts")
+	fs.StringVar(&f.since, "since", "", "from this time on: a duration such as 1h or 7d, or RFC 3339")
+	fs.StringVar(&f.until, "until", "", "before this time")
+	fs.StringVar(&f.sandbox, "sandbox", "", "only of this sandbox, by name or id")
+	fs.StringVar(&f.host, "host", "", "only of hosts that match this glob")
+	fs.StringVar(&f.reason, "reason", "", "only with this reason")
+	fs.StringVar(&f.kind, "kind", "", "only of this kind")
+	fs.BoolVar(&f.json, "json", false, "JSON")
+}
+
+func (f *rangeFlags) choose() (dirs []string, filter audit.Filter, err error) {
+	if filter, err = f.filter(); err != nil {
+		return nil, filter, err
+	}
+	if f.until != "" {
+		if filter.Until, err = moment(f.until); err != nil {
+			return nil, filter, err
+		}
+	}
+	state, err := stateFolder(f.state)
+	if err != nil {
+		return nil, filter, err
+	}
+	dirs = logFolders(state)
+	if !anyLog(dirs) {
+		err = &exit{code: exitFailed, err: fmt.Errorf("no audit log below %s", state), hint: "name the gateway's state folder with --state"}
+	}
+	return dirs, filter, err
+}
+
+func statsCommand() *cobra.Command {
+	var f rangeFlags
+	var top int
+	cmd := &cobra.Command{
+		Use:   "stats",
+		Short: "Count decisions by time, host, reason and sandbox",
+		Example: `  sallyport audit stats --since 24h
+  sallyport audit stats --blocked --sandbox ci --top 20`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			dirs, filter, err := f.choose()
+			if err != nil {
+				return err
+			}
+			s, err := audit.Summarize(context.Background(), dirs, filter, top)
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return json.NewEncoder(os.Stdout).Encode(s)
+			}
+			return printStats(s)
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().IntVar(&top, "top", 10, "how many of each list (0: all)")
+	return cmd
+}
+
+func printStats(s audit.Summary) error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(w, "decisions\t%d\tallowed\t%d\tblocked\t%d\talerts\t%d\n", s.Decisions, s.Allowed, s.Blocked, s.Alerts)
+	if len(s.Bins) > 0 {
+		fmt.Fprintf(w, "by time\t%s\tfrom %s, %s each\n", audit.Sparkline(s.Bins), s.From.Local().Format("2006-01-02 15:04"), s.Step)
+	}
+	for _, list := range []struct {
+		title   string
+		tallies []audit.Tally
+	}{{"HOST", s.Hosts}, {"REASON", s.Reasons}, {"SANDBOX", s.Sandboxes}} {
+		fmt.Fprintf(w, "\n%s\tDECISIONS\tBLOCKED\tLAST\t\n", list.title)
+		for _, t := range list.tallies {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", audit.Escape(t.Name, 80), t.Count, t.Blocked, t.Last.Local().Format("2006-01-02 15:04:05"), audit.Sparkline(t.Bins))
+		}
+	}
+	return w.Flush()
+}
+
+func exportCommand() *cobra.Command {
+	var f rangeFlags
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write a range of the log to stdout, in another system's form",
+		Example: `  sallyport audit export --since 24h -o ocsf > yesterday.ndjson
+  sallyport audit export --blocked -o csv > blocked.csv`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			dirs, filter, err := f.choose()
+			if err != nil {
+				return err
+			}
+			filter.Limit = 0
+			out, err := newExporter(f.output, f.json)
+			if err != nil {
+				return err
+			}
+			for e, err := range audit.Read(context.Background(), dirs, filter) {
+				if err != nil {
+					return err
+				}
+				if err := out.Write(e); err != nil {
+					return pipeClosed(err)
+				}
+			}
+			return pipeClosed(out.Flush())
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().StringVarP(&f.output, "output", "o", "json", "form: json, ecs, ocsf, csv, compact")
+	return cmd
+}
+
+func verifyLogs(state, key string, dirs []string, asJSON bool) error {
+	var o audit.VerifyOptions
+	if key != "" {
+		k, err := audit.ParseKey(key)
+		if err != nil {
+			return usage("--key: %v", err)
+		}
+		o.Key = k
+	}
 	if len(dirs) == 0 {
 		s, err := stateFolder(state)
 		if err != nil {
@@ -48,7 +181,7 @@ func verifyLogs(state string, dirs []string, asJSON bool) error {
 	}
 	failed := false
 	for _, dir := range dirs {
-		report, err := audit.Verify(dir)
+		report, err := audit.VerifyWith(dir, o)
 		var broken *audit.Break
 		switch {
 		case err != nil && !errors.As(err, &broken):

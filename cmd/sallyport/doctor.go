@@ -25,7 +25,7 @@ func doctorCommand() *cobra.Command {
 func doctor(asJSON bool) error {
 	lacking := 0
 	for _, f := range capture.Check() {
-		if !f.OK && f.Required {
+		if !f.OK && f.Needed != "" {
 			lacking++
 		}
 		if asJSON {
@@ -36,12 +36,15 @@ func doctor(asJSON bool) error {
 		}
 		mark := "ok  "
 		switch {
-		case !f.OK && f.Required:
+		case !f.OK && f.Needed != "":
 			mark = "FAIL"
 		case !f.OK:
 			mark = "note"
 		}
 		fmt.Printf("%s  %-28s %s\n", mark, f.Name, f.Detail)
+		if !f.OK && f.Needed != "" {
+			fmt.Printf("      `sallyport %s` needs it\n", f.Needed)
+		}
 		if !f.OK && f.Hint != "" {
 			fmt.Printf("      -> %s\n", f.Hint)
 		}

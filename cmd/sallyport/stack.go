@@ -57,6 +57,7 @@ type stack struct {
 	settings
 	state     *audit.State
 	log       *audit.Log
+	folder    *audit.Folder // before log: what floods is folded
 	ca        *certs.CA
 	trust     map[string][]byte
 	upstream  *upstream.Upstream
@@ -85,12 +86,21 @@ func build(s settings) (_ *stack, err error) {
 		return nil, err
 	}
 	st.later(st.state.Close)
+	key, err := audit.LoadOrCreateKey(filepath.Join(s.state, "audit.key"))
+	if err != nil {
+		return nil, err
+	}
 	if st.log, err = audit.Open(audit.Options{Dir: filepath.Join(s.own, "audit"), Sync: s.audit.sync, Interval: s.audit.interval,
-		SegmentBytes: s.audit.segment, RetainAge: s.audit.retain, RetainBytes: s.audit.retainBytes,
+		SegmentBytes: s.audit.segment, RetainAge: s.audit.retain, RetainBytes: s.audit.retainBytes, Key: key,
 		Logger: s.log.Named("audit"), State: st.state}); err != nil {
 		return nil, err
 	}
 	st.later(st.log.Close)
+	if st.folder, err = audit.NewFolder(audit.FolderOptions{Log: st.log}); err != nil {
+		return nil, err
+	}
+	stopFolding := background(s.log, "folding of records", st.folder.Run)
+	st.later(func() error { stopFolding(); return st.folder.Flush() })
 	if err := st.openTrust(); err != nil {
 		return nil, err
 	}
@@ -103,11 +113,11 @@ func build(s settings) (_ *stack, err error) {
 	if st.sandboxes, err = identity.NewTable(st.state); err != nil {
 		return nil, err
 	}
-	key, err := loadKey(s.state)
+	placeholders, err := loadKey(s.state)
 	if err != nil {
 		return nil, err
 	}
-	st.loader = &loader{paths: s.policy, key: key, log: s.log}
+	st.loader = &loader{paths: s.policy, key: placeholders, log: s.log}
 	st.later(func() error { st.loader.close(); return nil })
 	return st, st.openGateway()
 }
@@ -149,7 +159,7 @@ func (st *stack) openUpstream() error {
 }
 
 func (st *stack) openGateway() error {
-	d := gateway.Deps{Logger: st.settings.log, Audit: st.log, Leaves: certs.NewLeaves(st.ca, certs.LeavesOptions{}),
+	d := gateway.Deps{Logger: st.settings.log, Audit: st.folder, Leaves: certs.NewLeaves(st.ca, certs.LeavesOptions{}),
 		Upstream: st.upstream, Pool: st.pool, Budgets: st.state, Denied: st.denied, Limits: st.limits, Internal: st.internalFile}
 	_, _ = rand.Read(d.TicketKey[:]) // never fails, see crypto/rand
 	var err error

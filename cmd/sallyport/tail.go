@@ -1,15 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -59,7 +57,7 @@ goes on with what comes, without a gap.`,
 	fs.StringVar(&f.host, "host", "", "only of hosts that match this glob")
 	fs.StringVar(&f.reason, "reason", "", "only with this reason")
 	fs.StringVar(&f.kind, "kind", "", "only of this kind: dns, conn, packet, tls, http, ws, …")
-	fs.StringVarP(&f.output, "output", "o", "compact", "compact or json")
+	fs.StringVarP(&f.output, "output", "o", "compact", "form: compact, json, ecs, ocsf, csv")
 	fs.BoolVar(&f.json, "json", false, "the same as -o json")
 	return cmd
 }
@@ -73,7 +71,7 @@ func (f *tailFlags) tail() error {
 	if err != nil {
 		return err
 	}
-	write, err := f.writer()
+	out, err := newExporter(f.output, f.json)
 	if err != nil {
 		return err
 	}
@@ -87,7 +85,6 @@ func (f *tailFlags) tail() error {
 		return &exit{code: exitFailed, err: fmt.Errorf("no audit log below %s", state),
 			hint: "name the gateway's state folder with --state; the daemon's is /var/lib/sallyport"}
 	}
-	out := bufio.NewWriter(os.Stdout)
 	for e, err := range read(ctx, dirs, filter) {
 		if errors.Is(err, context.Canceled) {
 			break
@@ -100,7 +97,7 @@ func (f *tailFlags) tail() error {
 			}
 			continue
 		}
-		if err := write(out, e); err != nil {
+		if err := out.Write(e); err != nil {
 			return pipeClosed(err)
 		}
 		if f.follow {
@@ -152,32 +149,34 @@ func (f *tailFlags) filter() (audit.Filter, error) {
 	if f.since == "" {
 		return out, nil
 	}
-	if d, err := duration(f.since); err == nil {
-		out.Since = time.Now().Add(-d)
-		return out, nil
+	var err error
+	out.Since, err = moment(f.since)
+	return out, err
+}
+
+// moment reads a time: so long ago, or RFC 3339.
+func moment(s string) (time.Time, error) {
+	if d, err := duration(s); err == nil {
+		return time.Now().Add(-d), nil
 	}
-	t, err := time.Parse(time.RFC3339, f.since)
+	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return out, usage("--since %s: neither a duration such as 1h nor a time such as 2026-01-02T15:04:05Z", f.since)
+		return t, usage("%s: neither a duration such as 1h nor a time such as 2026-01-02T15:04:05Z", s)
 	}
-	out.Since = t
-	return out, nil
+	return t, nil
 }
 
 func usage(format string, args ...any) error {
 	return &exit{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
 
-func (f *tailFlags) writer() (func(io.Writer, *audit.Event) error, error) {
-	if f.json {
-		f.output = "json"
+// newExporter writes events to stdout in the form that flags name.
+func newExporter(form string, asJSON bool) (*audit.Exporter, error) {
+	if asJSON {
+		form = string(audit.FormatJSON)
 	}
-	switch f.output {
-	case "compact":
-		color := useColor(os.Stdout)
-		return func(w io.Writer, e *audit.Event) error { audit.Compact(w, e, color); return nil }, nil
-	case "json":
-		return func(w io.Writer, e *audit.Event) error { return json.NewEncoder(w).Encode(e) }, nil
+	if !slices.Contains(audit.Formats(), audit.Format(form)) {
+		return nil, usage("-o %s: none of %v", form, audit.Formats())
 	}
-	return nil, usage("-o %s: neither compact nor json", f.output)
+	return audit.NewExporter(os.Stdout, audit.Format(form), useColor(os.Stdout))
 }
