@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -128,6 +129,9 @@ func openInterfaceHere(o InterfaceOptions, g gate) (*Sockets, error) {
 	if err := notUplink(link); err != nil {
 		return nil, err
 	}
+	if g.gateways, err = neighboursOf(link, o.Gateway); err != nil {
+		return nil, err
+	}
 	g.group = interfaceGroup + uint16(link.Attrs().Index%interfaceGroups)
 	if g.families, err = addRoutes(o.Interface); err != nil {
 		return nil, err
@@ -168,6 +172,26 @@ func notUplink(link netlink.Link) error {
 		}
 	}
 	return nil
+}
+
+// neighboursOf returns the IPv6 addresses that link has or will have.
+func neighboursOf(link netlink.Link, added []netip.Prefix) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, p := range added {
+		if p.Addr().Is6() {
+			out = append(out, single(p.Addr()))
+		}
+	}
+	present, err := netlink.AddrList(link, netlink.FAMILY_V6)
+	if err != nil {
+		return nil, fmt.Errorf("addresses: %w", err)
+	}
+	for _, a := range present {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.IsLinkLocalUnicast() && !slices.Contains(out, single(ip)) {
+			out = append(out, single(ip))
+		}
+	}
+	return out, nil
 }
 
 func isEverything(n *net.IPNet) bool {

@@ -30,6 +30,8 @@ func refusals(src4, src6 netip.Addr) map[string]rawPacket {
 		"redirect":                {dst: to, proto: unix.IPPROTO_ICMP, payload: []byte{5, 1, 0, 0, 0, 0, 0, 0}},
 		"router advertisement":    {dst: to6, proto: unix.IPPROTO_ICMPV6, hops: 255, payload: []byte{134, 0, 0, 0, 0, 0, 0, 0}},
 		"neighbour from far away": {dst: to6, proto: unix.IPPROTO_ICMPV6, hops: 254, payload: append([]byte{135}, make([]byte, 23)...)},
+		"neighbour outside":       {dst: to6, proto: unix.IPPROTO_ICMPV6, hops: 255, payload: append([]byte{135}, make([]byte, 23)...)},
+		"listener report outside": {dst: to6, proto: unix.IPPROTO_HOPOPTS, hops: 1, payload: append(hop(unix.IPPROTO_ICMPV6), 143, 0, 0, 0, 0, 0, 0, 0)},
 		"udp":                     {dst: to, proto: unix.IPPROTO_UDP, payload: udp},
 		"udp6":                    {dst: to6, proto: unix.IPPROTO_UDP, payload: udp},
 		"udplite":                 {dst: to, proto: unix.IPPROTO_UDPLITE, payload: ports(4000, 53, 0, 0, 0, 0)},
