@@ -22,7 +22,7 @@ func (c *compiler) checkCeiling(x *index) {
 			continue
 		}
 		above := x.rules(r.host, &m, nil)
-		if fault := c.beyond(r, above); fault != "" {
+		if fault := beyond(r, above); fault != "" {
 			near := nearestRule(r, above)
 			if near == nil && searches < maxNearest {
 				searches++
@@ -66,7 +66,7 @@ func ceilingProblem(r, near *rule, fault string) Problem {
 // beyond says what of the rule none of the org's rules for its host covers;
 // "" if they cover it all. Each port, scheme, method and path must lie whole
 // inside one of them.
-func (c *compiler) beyond(r *rule, above []*rule) string {
+func beyond(r *rule, above []*rule) string {
 	if len(above) == 0 {
 		return fmt.Sprintf("host %q", r.host)
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -70,11 +71,17 @@ func (c *compiler) set(x *index, claims []claim, generation uint64) *Set {
 		sha256:     c.doc.SHA256,
 		compiled:   true,
 		index:      x,
+		sets:       c.sets,
 		sandboxes:  c.sandboxes,
 		secrets:    c.secrets,
 		claims:     claims,
 		ceiling:    c.ceiling(),
 		metadata:   c.doc.Org != nil && c.doc.Org.Metadata,
+		orgDenials: c.org.denials,
+		orgGroups:  c.org.groups,
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
+		s.groups = append(s.groups, c.groups[name].src)
 	}
 	for name := range c.sandboxes {
 		s.names = append(s.names, name)
@@ -190,7 +197,7 @@ func (c *compiler) readSandboxes() {
 			c.errorf(src.Pos, "%s: a limit is negative", title)
 		}
 		var allow, denial *ruleSet
-		src.Rules, allow, denial = c.buildRules(src.Rules, owner{title: title})
+		src.Rules, allow, denial = c.buildRules(src.Rules, owner{title: title, sandbox: src.Name})
 		ids := append([]setID{allow.id, denial.id}, c.org.denials...)
 		for _, g := range c.use(title, src.Use) {
 			ids = append(ids, g.allow.id, g.denial.id)

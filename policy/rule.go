@@ -23,8 +23,9 @@ type rule struct {
 
 // owner is who a rule stands with.
 type owner struct {
-	title string // `sandbox "ci"`, `group "x"` or `org`
-	group string // name of the group; "" for a sandbox and the org
+	title   string // `sandbox "ci"`, `group "x"` or `org`
+	group   string // name of the group; "" for a sandbox and the org
+	sandbox string // name of the sandbox; "" for a group and the org
 }
 
 // outcome is how far an attempt fits a rule, matcher by matcher.

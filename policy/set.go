@@ -9,6 +9,7 @@ type Set struct {
 	sha256     string
 	compiled   bool // false: no policy at all
 	index      *index
+	sets       []*ruleSet // by id
 	sandboxes  map[string]*sandbox
 	names      []string // sorted
 	secrets    map[string]*secret
@@ -16,6 +17,9 @@ type Set struct {
 	claims     []claim
 	ceiling    *members // what the org allows and denies; nil without an org block
 	metadata   bool
+	orgDenials []setID
+	orgGroups  map[string]bool
+	groups     []*Group // sorted by name
 }
 
 // sandbox is a Sandbox and the rule sets that bind it.

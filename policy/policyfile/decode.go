@@ -27,6 +27,8 @@ type decoder struct {
 	doc   *policy.Document
 	lang  language
 
+	tests   []Test                          // test blocks, in the order of files and lines
+	tested  bool                            // the file at hand holds tests alone
 	context string                          // the block being decoded, for diagnostics
 	names   map[string]map[string]hcl.Range // block type → name → its declaration
 	broken  []hcl.Range                     // top-level blocks with errors
@@ -70,6 +72,14 @@ func touches(whole, r hcl.Range) bool {
 // top decodes one top-level block.
 func (d *decoder) top(b *hclsyntax.Block) {
 	before := d.diags.Len()
+	if d.tested && b.Type != "test" && slices.Contains(d.lang.file.blocks, b.Type) {
+		d.fail(Diagnostic{
+			Summary: fmt.Sprintf("a test file has no block %s", quote(b.Type)),
+			Detail:  "A file called *_test.hcl holds tests, and is no part of the policy.",
+			Hint:    "move the block to another file",
+		}, b.TypeRange)
+		return
+	}
 	switch b.Type {
 	case "org":
 		d.org(b)

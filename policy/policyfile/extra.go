@@ -3,8 +3,6 @@ package policyfile
 import (
 	"fmt"
 	"math"
-	"net/url"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -13,106 +11,9 @@ import (
 	"sallyport/policy"
 )
 
-// The blocks of this file say nothing about what a sandbox may do: tests of
-// the policy, alerts and where they go. A load checks their form, so that a
-// slip is found where it was made.
-
-// test checks a test block.
-func (d *decoder) test(b *hclsyntax.Block) {
-	name, at, ok := d.label(b, "ci reads GitHub")
-	if ok {
-		d.context = "test " + quote(name)
-		if !printable(name) || len(name) > 253 {
-			d.fail(Diagnostic{Summary: "the name of a test must be one line of at most 253 bytes"}, at)
-		}
-		d.declare(b, name)
-	}
-	first := d.once()
-	blocks := map[string]bool{}
-	d.body(b, &d.lang.test, func(a *hclsyntax.Attribute) {
-		switch a.Name {
-		case "sandbox":
-			d.string(a.Name, a.Expr)
-		case "now":
-			d.instant(a.Name, a.Expr)
-		default:
-			d.requestLines(a)
-		}
-	}, func(inner *hclsyntax.Block) {
-		blocks[inner.Type] = true
-		switch {
-		case !first(inner):
-		case inner.Type == "request":
-			d.request(inner)
-		default:
-			d.expect(inner)
-		}
-	})
-	if blocks["request"] != blocks["expect"] {
-		d.fail(Diagnostic{Summary: "a test with a request block needs an expect block, and the reverse"}, header(b))
-	}
-	attrs := b.Body.Attributes
-	if len(blocks) == 0 && attrs["allow"] == nil && attrs["deny"] == nil {
-		d.fail(Diagnostic{Summary: "test expects nothing", Hint: "add allow, deny, or a request with an expect block"}, header(b))
-	}
-}
-
-// requestLines checks a list of "METHOD URL".
-func (d *decoder) requestLines(a *hclsyntax.Attribute) {
-	list, _ := d.some(a.Name, a.Expr)
-	for _, x := range list {
-		method, target, ok := strings.Cut(x.value, " ")
-		if ok && token(method) && httpURL(target) {
-			continue
-		}
-		d.fail(Diagnostic{
-			Summary: fmt.Sprintf("%s: %s is not a method and a URL", a.Name, quote(x.value)),
-			Hint:    `write "GET https://api.example.com/v1/items"`,
-		}, x.at)
-	}
-}
-
-// httpURL says whether s is an absolute http or https URL.
-func httpURL(s string) bool {
-	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != ""
-}
-
-// request checks the request of a test.
-func (d *decoder) request(b *hclsyntax.Block) {
-	d.noLabel(b)
-	d.body(b, &d.lang.request, func(a *hclsyntax.Attribute) {
-		switch a.Name {
-		case "method":
-			if s, ok := d.string(a.Name, a.Expr); ok && !token(s) {
-				d.fail(Diagnostic{Summary: fmt.Sprintf("%s is not a method", quote(s))}, a.Expr.Range())
-			}
-		case "url":
-			if s, ok := d.string(a.Name, a.Expr); ok && !httpURL(s) {
-				d.fail(Diagnostic{Summary: fmt.Sprintf("%s is not a URL", quote(s)), Hint: `write "https://api.example.com/"`}, a.Expr.Range())
-			}
-		case "headers":
-			d.stringMap(a.Name, a.Expr)
-		case "body":
-			d.string(a.Name, a.Expr)
-		}
-	}, nil)
-}
-
-// expect checks what a test expects.
-func (d *decoder) expect(b *hclsyntax.Block) {
-	d.noLabel(b)
-	d.body(b, &d.lang.expect, func(a *hclsyntax.Attribute) {
-		switch a.Name {
-		case "verdict":
-			d.choice(a.Name, a.Expr, "allow", "deny")
-		case "reason":
-			d.choice(a.Name, a.Expr, reasons()...)
-		case "inject":
-			d.refs(a.Name, a.Expr)
-		}
-	}, nil)
-}
+// The blocks of this file say nothing about what a sandbox may do: alerts and
+// where they go. A load checks their form, so that a slip is found where it
+// was made.
 
 // alert checks an alert block.
 func (d *decoder) alert(b *hclsyntax.Block) {

@@ -41,7 +41,7 @@ func newLanguage() language {
 
 		test: shape{noun: "a test block", attrs: []string{"sandbox", "allow", "deny", "now"},
 			blocks: []string{"request", "expect"}, required: []string{"sandbox"}},
-		request: shape{noun: "a request block", attrs: []string{"method", "url", "headers", "body"}, required: []string{"url"}},
+		request: shape{noun: "a request block", attrs: []string{"method", "url", "headers", "body", "resolves"}, required: []string{"url"}},
 		expect:  shape{noun: "an expect block", attrs: []string{"verdict", "reason", "inject"}, required: []string{"verdict"}},
 
 		alert: shape{noun: "an alert block", attrs: []string{"reasons", "severity", "verdict", "threshold", "window",

@@ -30,7 +30,7 @@ func Parse(files map[string][]byte, o Options) (*policy.Document, *Diagnostics) 
 func parseFiles(files map[string][]byte, o Options) parsed {
 	var sources []source
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		sources = append(sources, source{name: name, base: name, data: files[name]})
+		sources = append(sources, source{name: name, base: name, data: files[name], test: isTestFile(name)})
 	}
 	diags := &Diagnostics{}
 	if len(sources) == 0 {

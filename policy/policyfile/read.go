@@ -25,6 +25,7 @@ type source struct {
 	name string // as it is shown: the path given, or below it
 	base string // as it is hashed: independent of where the policy lies
 	data []byte
+	test bool // holds tests alone and is no part of the policy
 }
 
 // reader reads the files of a policy once each.
@@ -32,6 +33,7 @@ type reader struct {
 	diags   *Diagnostics
 	sources []source
 	seen    []fs.FileInfo
+	tests   bool  // what is read are test files
 	left    int64 // bytes that may still be read; 0 after a file that is too large
 }
 
@@ -127,7 +129,7 @@ func (r *reader) file(path, base string) {
 		return
 	}
 	r.left -= int64(len(data))
-	r.sources = append(r.sources, source{path, base, data})
+	r.sources = append(r.sources, source{path, base, data, r.tests})
 }
 
 // tooLarge reports a policy that is too large. None of it is decoded.

@@ -123,6 +123,8 @@ test "the key goes nowhere else" {
     url     = "https://pypi.org/simple/"
     headers = { Authorization = "Bearer $API_KEY" }
     body    = "x"
+
+    resolves = ["192.0.2.7"]
   }
   expect {
     verdict = "deny"

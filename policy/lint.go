@@ -1,0 +1,228 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/net/publicsuffix"
+)
+
+// LintOptions say when a policy is looked at. The zero value looks at no
+// expiry.
+type LintOptions struct {
+	Now    time.Time     // zero: rules that expire are not reported
+	Within time.Duration // a rule that expires sooner is reported
+}
+
+// maxCompare bounds with how many rules for the same host one rule is
+// compared.
+const maxCompare = 64
+
+// Lint reports what a policy may say and its author probably does not mean:
+// rules that add nothing, rules that can never allow, wildcards under which
+// anybody can register a name, rules that end soon, groups that nobody uses.
+// Every problem is a warning.
+func (s *Set) Lint(o LintOptions) []Problem {
+	l := linter{s: s, o: o}
+	for _, scope := range s.scopes() {
+		l.scope(scope)
+	}
+	l.groups()
+	sortProblems(l.problems)
+	return l.problems
+}
+
+type linter struct {
+	s        *Set
+	o        LintOptions
+	problems []Problem
+}
+
+func (l *linter) warn(p Problem) {
+	p.Severity = Warning
+	l.problems = append(l.problems, p)
+}
+
+// scope is some rules and all rules that are always in force together with
+// them.
+type scope struct {
+	rules []*rule
+	with  members
+	org   bool
+}
+
+// scopes returns the own rules of each sandbox with all that bind it, and
+// those of each group and of the org with themselves and the org's denials.
+func (s *Set) scopes() []scope {
+	var out []scope
+	for _, set := range s.sets {
+		if len(set.rules) == 0 || set.rules[0].src.Action == ActionDeny {
+			continue
+		}
+		by := set.rules[0].owner
+		sc := scope{rules: set.rules, org: by.title == "org"}
+		if sb := s.owned(set); sb != nil {
+			sc.with = sb.members
+		} else {
+			sc.with = newMembers(append(s.siblings(set.id), s.orgDenials...))
+		}
+		out = append(out, sc)
+	}
+	return out
+}
+
+// owned returns the sandbox whose own rules a set holds, nil for a group's
+// and the org's.
+func (s *Set) owned(set *ruleSet) *sandbox {
+	if by := set.rules[0].owner; by.sandbox != "" {
+		return s.sandboxes[by.sandbox]
+	}
+	return nil
+}
+
+// siblings returns the sets of allows and denials of one owner, of which id
+// is one.
+func (s *Set) siblings(id setID) []setID {
+	if int(id)+1 < len(s.sets) { // buildRules makes the two in a row
+		return []setID{id, id + 1}
+	}
+	return []setID{id}
+}
+
+func (l *linter) scope(sc scope) {
+	for _, r := range sc.rules {
+		l.expiry(r)
+		if !sc.org {
+			l.suffix(r)
+		}
+		around := l.s.index.rules(r.host, &sc.with, nil)
+		if len(around) > maxCompare {
+			around = around[:maxCompare]
+		}
+		if by := deniedByAny(r, around); by != nil && !sc.org {
+			l.warn(Problem{Pos: r.src.Pos, Related: []Pos{by.src.Pos},
+				Summary: r.title() + ": can never allow anything",
+				Detail:  fmt.Sprintf("All of it is denied by %s.", by.title()),
+				Hint:    "remove one of the two"})
+			continue
+		}
+		if by := shadow(r, around); by != nil {
+			l.warn(Problem{Pos: r.src.Pos, Related: []Pos{by.src.Pos},
+				Summary: r.title() + ": adds nothing",
+				Detail:  fmt.Sprintf("All of it is allowed by %s.", by.title()),
+				Hint:    "remove it, or narrow the other"})
+		}
+	}
+}
+
+func (l *linter) expiry(r *rule) {
+	at := r.src.Expires
+	if l.o.Now.IsZero() || at.IsZero() {
+		return
+	}
+	left := at.Sub(l.o.Now)
+	switch {
+	case left <= 0:
+		l.warn(Problem{Pos: r.src.Pos, Summary: r.title() + ": has expired", Detail: "It is void since " + dateText(r.src) + ".",
+			Hint: "remove it, or give it a new date"})
+	case left <= l.o.Within:
+		l.warn(Problem{Pos: r.src.Pos, Summary: r.title() + ": expires soon", Detail: "It is void from " + dateText(r.src) + " on.",
+			Hint: "remove it, or give it a new date"})
+	}
+}
+
+func (l *linter) suffix(r *rule) {
+	if r.host.kind != hostSuffix {
+		return
+	}
+	if ps, _ := publicsuffix.PublicSuffix(r.host.name); ps == r.host.name {
+		l.warn(Problem{Pos: r.src.Pos, Summary: r.title() + ": a wildcard under a public suffix",
+			Detail: fmt.Sprintf("Anybody can register a name below %s.", r.host.name),
+			Hint:   "name the hosts that are meant"})
+	}
+}
+
+// groups reports groups that neither the org nor a sandbox uses.
+func (l *linter) groups() {
+	used := map[string]bool{}
+	for _, sb := range l.s.sandboxes {
+		for _, ref := range sb.src.Use {
+			used[ref.Name] = true
+		}
+	}
+	for _, g := range l.s.groups {
+		if !used[g.Name] && !l.s.orgGroups[g.Name] {
+			l.warn(Problem{Pos: g.Pos, Summary: fmt.Sprintf("group %q: nobody uses it", g.Name), Hint: "remove it, or use it"})
+		}
+	}
+}
+
+// deniedByAny returns a denial that takes back all that a rule allows.
+func deniedByAny(r *rule, around []*rule) *rule {
+	for _, d := range around {
+		if d.src.Action == ActionDeny && d.deniesAll(r) {
+			return d
+		}
+	}
+	return nil
+}
+
+// deniesAll reports whether a denial for the rule's hosts matches everything
+// that the rule does.
+func (d *rule) deniesAll(r *rule) bool {
+	for _, end := range r.ends.list {
+		if d.ends.schemesAt(end.port)&end.schemes != end.schemes {
+			return false
+		}
+	}
+	if !d.methods.any {
+		if r.methods.any || r.git != nil || r.relay() != RelayIntercept {
+			return false
+		}
+		for _, m := range r.methods.list {
+			if !d.methods.has(m) {
+				return false
+			}
+		}
+	}
+	if len(d.paths) == 0 {
+		return true
+	}
+	if len(r.paths) == 0 {
+		return slices.ContainsFunc(d.paths, func(g pathGlob) bool { return g.deep && len(g.segs) == 0 })
+	}
+	for i := range r.paths {
+		if !slices.ContainsFunc(d.paths, func(g pathGlob) bool { return g.covers(&r.paths[i]) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// shadow returns a rule that allows all that another does, with the same
+// treatment. Of two equal ones the later is the shadowed.
+func shadow(r *rule, around []*rule) *rule {
+	for _, o := range around {
+		if o == r || o.src.Action != r.src.Action || !sameTreatment(o.src, r.src) || !o.outlives(r) {
+			continue
+		}
+		if !holds(o.inject, r.inject) || !holds(o.src.Addresses, r.src.Addresses) || len(o.src.Addresses) != len(r.src.Addresses) {
+			continue
+		}
+		if r.src.EncodedSlash && !o.src.EncodedSlash || beyond(r, []*rule{o}) != "" {
+			continue
+		}
+		if cmp.Compare(o.rank, r.rank) > 0 && o.host == r.host && o.host.Covers(r.host) && beyond(o, []*rule{r}) == "" {
+			continue // equal: the later one is reported
+		}
+		return o
+	}
+	return nil
+}
+
+// sameTreatment compares what a rule says besides what it matches.
+func sameTreatment(a, b *Rule) bool {
+	return a.Foreign == b.Foreign && a.OnLeakPass == b.OnLeakPass && a.NoScrub == b.NoScrub && a.Limits == b.Limits && a.Alert == b.Alert
+}

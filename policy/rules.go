@@ -1,0 +1,62 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+)
+
+// RulesOf returns every rule that binds a sandbox: its own, those of its
+// groups and the denials of the org, in the order of files and lines. They
+// must not be changed.
+func (s *Set) RulesOf(sandbox string) []*Rule {
+	if sb := s.sandboxes[sandbox]; sb != nil {
+		return sources(s.rulesIn(&sb.members))
+	}
+	return nil
+}
+
+// Ceiling returns the rules of the org and of the groups that it uses; ok is
+// false when there is no org block and so no ceiling.
+func (s *Set) Ceiling() (rules []*Rule, ok bool) {
+	if s.ceiling == nil {
+		return nil, false
+	}
+	return sources(s.rulesIn(s.ceiling)), true
+}
+
+// AllRules returns every rule of the policy once, in the order of files and
+// lines.
+func (s *Set) AllRules() []*Rule {
+	var all []*rule
+	for _, set := range s.sets {
+		all = append(all, set.rules...)
+	}
+	sortRank(all)
+	return sources(all)
+}
+
+// rulesIn returns the rules of the members by rank.
+func (s *Set) rulesIn(m *members) []*rule {
+	var out []*rule
+	for _, id := range m.ids {
+		out = append(out, s.sets[id].rules...)
+	}
+	sortRank(out)
+	return out
+}
+
+func sortRank(rules []*rule) {
+	slices.SortFunc(rules, func(a, b *rule) int { return cmp.Compare(a.rank, b.rank) })
+}
+
+func sources(rules []*rule) []*Rule {
+	out := make([]*Rule, len(rules))
+	for i, r := range rules {
+		out[i] = r.src
+	}
+	return out
+}
+
+// Title names the rule as messages do: its block, what it is about, and whose
+// it is.
+func (r *Rule) Title() string { return ruleTitle(r) }
