@@ -221,6 +221,9 @@ func (g *Gateway) Forget(id string) {
 	g.states.Delete(id)
 }
 
+// Open returns how many connections of sandboxes are open.
+func (g *Gateway) Open() int64 { return g.open.Load() }
+
 // CutAll cuts everything that is open.
 func (g *Gateway) CutAll() { g.live.cutAll() }
 

@@ -27,6 +27,7 @@ type daemonFile struct {
 	Audit    *auditBlock    `hcl:"audit,block"`
 	Limits   *limitsBlock   `hcl:"limits,block"`
 	Control  *controlBlock  `hcl:"control,block"`
+	Metrics  *metricsBlock  `hcl:"metrics,block"`
 }
 
 type logBlock struct {
@@ -68,6 +69,10 @@ type auditBlock struct {
 type limitsBlock struct {
 	Connections        int `hcl:"connections,optional"`
 	SandboxConnections int `hcl:"sandbox_connections,optional"`
+}
+
+type metricsBlock struct {
+	Listen string `hcl:"listen"` // address:port, on the gateway's side
 }
 
 type controlBlock struct {

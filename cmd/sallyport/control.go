@@ -86,7 +86,7 @@ func (c *control) close() error { return errors.Join(c.server.Close(), c.l.Close
 
 func (c *control) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /healthz", healthy)
 	mux.HandleFunc("GET /readyz", c.ready)
 	mux.HandleFunc("POST /v1/reload", c.reload)
 	mux.HandleFunc("GET /v1/sandboxes", c.list)
@@ -125,6 +125,9 @@ func respond(w http.ResponseWriter, code int, v any) {
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(v) // the caller may have gone
 }
+
+// healthy says that the process is there.
+func healthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 
 // apiReady is the state of the parts that serving needs.
 type apiReady struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -111,6 +112,9 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	if err := d.openControl(); err != nil {
 		return nil, err
 	}
+	if err := d.openMetrics(); err != nil {
+		return nil, err
+	}
 	return d, d.openCaptures()
 }
 
@@ -136,6 +140,7 @@ type daemonProcess struct {
 	file     *daemonFile
 	runtime  string
 	control  *control
+	scraped  net.Listener // of the metrics; nil without them
 	captures captures
 }
 
@@ -150,6 +155,12 @@ func (d *daemonProcess) run() error {
 	stopLinks := background(log, "interfaces", d.captures.watchLinks)
 	stopWatch := background(log, "reload", func(ctx context.Context) error { return d.watch(ctx, d.captures.reconsider) })
 	stopControl := background(log, "control socket", d.control.serve)
+	stopMetrics := background(log, "metrics", func(ctx context.Context) error {
+		if d.scraped == nil {
+			return nil
+		}
+		return d.stack.metrics.serve(ctx, d.scraped, d.control.ready)
+	})
 	log.Info("serving", "policy", d.loader.paths, "control", d.control.path)
 	notify(daemon.SdNotifyReady)
 
@@ -161,11 +172,23 @@ func (d *daemonProcess) run() error {
 		d.gateway.CutAll()
 	}()
 	stopControl()
+	stopMetrics()
 	stopWatch()
 	stopLinks()
 	d.captures.close()
 	stopHTTP()
 	return d.close()
+}
+
+// openMetrics listens where the daemon file says.
+func (d *daemonProcess) openMetrics() (err error) {
+	if d.file.Metrics == nil {
+		return nil
+	}
+	if d.scraped, err = net.Listen("tcp", d.file.Metrics.Listen); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	return nil
 }
 
 func notify(state string) {

@@ -58,7 +58,9 @@ type stack struct {
 	state     *audit.State
 	log       *audit.Log
 	folder    *audit.Folder // before log: what floods is folded
+	metrics   *metrics
 	ca        *certs.CA
+	leaves    *certs.Leaves
 	trust     map[string][]byte
 	upstream  *upstream.Upstream
 	pool      *dns.Pool
@@ -99,6 +101,7 @@ func build(s settings) (_ *stack, err error) {
 	if st.folder, err = audit.NewFolder(audit.FolderOptions{Log: st.log}); err != nil {
 		return nil, err
 	}
+	st.metrics = newMetrics(st.folder)
 	stopFolding := background(s.log, "folding of records", st.folder.Run)
 	st.later(func() error { stopFolding(); return st.folder.Flush() })
 	if err := st.openTrust(); err != nil {
@@ -159,12 +162,16 @@ func (st *stack) openUpstream() error {
 }
 
 func (st *stack) openGateway() error {
-	d := gateway.Deps{Logger: st.settings.log, Audit: st.folder, Leaves: certs.NewLeaves(st.ca, certs.LeavesOptions{}),
+	st.leaves = certs.NewLeaves(st.ca, certs.LeavesOptions{})
+	d := gateway.Deps{Logger: st.settings.log, Audit: st.metrics, Leaves: st.leaves,
 		Upstream: st.upstream, Pool: st.pool, Budgets: st.state, Denied: st.denied, Limits: st.limits, Internal: st.internalFile}
 	_, _ = rand.Read(d.TicketKey[:]) // never fails, see crypto/rand
 	var err error
-	st.gateway, err = gateway.New(d)
-	return err
+	if st.gateway, err = gateway.New(d); err != nil {
+		return err
+	}
+	st.metrics.watchStack(st)
+	return nil
 }
 
 // later adds to what close undoes, last first.
@@ -184,6 +191,7 @@ func (st *stack) close() error {
 func (st *stack) reload() *policyfile.Diagnostics {
 	snap, diags := st.loader.load()
 	e := &audit.Event{Kind: audit.KindPolicy, Phase: audit.PhaseEvent, Severity: audit.Info}
+	st.metrics.reloads.WithLabelValues(map[bool]string{true: "ok", false: "failed"}[snap != nil]).Inc()
 	if snap == nil {
 		e.Severity, e.Message = audit.High, "policy was not loaded; what was in force stays"
 		e.Error = &audit.Error{Class: "detail", Detail: firstProblem(diags)}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"sallyport/audit"
+	"sallyport/secrets"
+)
+
+// metrics counts what the audit log records, and shows it to Prometheus.
+// Names of hosts are never labels: the sandbox chooses them.
+type metrics struct {
+	next     recorder
+	registry *prometheus.Registry
+
+	decisions *prometheus.CounterVec
+	requests  prometheus.Histogram
+	overhead  prometheus.Histogram
+	connect   prometheus.Histogram
+	bytes     *prometheus.CounterVec
+	questions *prometheus.CounterVec
+	secrets   *prometheus.CounterVec
+	reloads   *prometheus.CounterVec
+}
+
+// recorder is the next one to write an event.
+type recorder interface{ Write(*audit.Event) error }
+
+func newMetrics(next recorder) *metrics {
+	m := &metrics{next: next, registry: prometheus.NewRegistry()}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "sallyport", Name: name, Help: help}, labels)
+		m.registry.MustRegister(c)
+		return c
+	}
+	seconds := func(name, help string, start float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "sallyport", Name: name, Help: help,
+			Buckets: prometheus.ExponentialBuckets(start, 4, 10)})
+		m.registry.MustRegister(h)
+		return h
+	}
+	m.decisions = counter("decisions_total", "Decisions, folded repeats counted one by one.", "kind", "verdict", "reason")
+	m.bytes = counter("bytes_total", "Bytes of admitted connections, at the sandbox's side.", "direction")
+	m.questions = counter("dns_queries_total", "DNS questions.", "qtype", "rcode")
+	m.secrets = counter("secret_uses_total", "What was done with secrets in requests.", "secret", "action")
+	m.reloads = counter("policy_reloads_total", "Loads of the policy.", "result")
+	m.requests = seconds("request_duration_seconds", "Admitted requests from head to end.", 0.0005)
+	m.overhead = seconds("overhead_seconds", "Time in the gateway before a request was handed upstream.", 0.00001)
+	m.connect = seconds("upstream_connect_seconds", "Dial and handshake upstream, of new connections.", 0.0001)
+	return m
+}
+
+// Write counts e and hands it on.
+func (m *metrics) Write(e *audit.Event) error {
+	m.count(e)
+	return m.next.Write(e)
+}
+
+func (m *metrics) count(e *audit.Event) {
+	switch e.Phase {
+	case audit.PhaseDecision:
+		m.decisions.WithLabelValues(string(e.Kind), e.Verdict, e.Reason).Add(float64(max(e.Count, 1)))
+		if e.Kind == audit.KindDNS && e.DNS != nil {
+			m.questions.WithLabelValues(knownType(e.DNS.QType), e.DNS.RCode).Add(float64(max(e.Count, 1)))
+		}
+		for _, s := range e.Secrets {
+			m.secrets.WithLabelValues(s.Name, s.Action).Add(float64(max(s.Count, 1)))
+		}
+	case audit.PhaseEnd:
+		switch e.Kind {
+		case audit.KindConn:
+			if e.Bytes != nil {
+				m.bytes.WithLabelValues("sent").Add(float64(e.Bytes.Sent))
+				m.bytes.WithLabelValues("received").Add(float64(e.Bytes.Received))
+			}
+		case audit.KindHTTP:
+			m.requests.Observe(e.DurationMS / 1000)
+			m.overhead.Observe(e.GatewayMS / 1000)
+		}
+		if e.Upstream != nil && !e.Upstream.Reused {
+			m.connect.Observe(e.Upstream.ConnectMS / 1000)
+		}
+	}
+}
+
+// knownType bounds the label: a sandbox may ask for any of 65536 types.
+func knownType(t string) string {
+	switch t {
+	case "A", "AAAA", "PTR", "MX", "TXT", "SRV", "HTTPS", "SVCB", "NS", "SOA", "CNAME", "ANY":
+		return t
+	}
+	return "other"
+}
+
+// watchStack adds what is read from the parts of st when it is asked for.
+func (m *metrics) watchStack(st *stack) {
+	gauge := func(name, help string, f func() float64) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "sallyport", Name: name, Help: help}, f))
+	}
+	count := func(name, help string, f func() float64) {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "sallyport", Name: name, Help: help}, f))
+	}
+	gauge("connections_active", "Connections of sandboxes that are open.", func() float64 { return float64(st.gateway.Open()) })
+	gauge("sandboxes", "Live sandboxes.", func() float64 { return float64(len(st.sandboxes.List())) })
+	gauge("policy_generation", "Generation of the policy in force.", func() float64 {
+		if p := st.gateway.Policy(); p != nil {
+			return float64(p.Generation())
+		}
+		return 0
+	})
+	gauge("leaf_cache_entries", "Certificates that are kept for names.", func() float64 { return float64(st.leaves.Len()) })
+	count("audit_events_total", "Records written.", func() float64 { return float64(st.log.Stats().Records) })
+	count("audit_refused_total", "Records that could not be written; their attempts were refused.", func() float64 { return float64(st.log.Stats().Refused) })
+	count("audit_fsyncs_total", "Calls of fsync.", func() float64 { return float64(st.log.Stats().Syncs) })
+	count("audit_fsync_seconds_total", "Time in fsync.", func() float64 { return st.log.Stats().SyncTime.Seconds() })
+	m.registry.MustRegister(&secretAges{st: st, age: prometheus.NewDesc("sallyport_secret_age_seconds", "Time since a secret was fetched.", []string{"secret"}, nil)})
+}
+
+// secretAges collects the ages of the secrets in use.
+type secretAges struct {
+	st  *stack
+	age *prometheus.Desc
+}
+
+// Describe tells what Collect sends.
+func (s *secretAges) Describe(ch chan<- *prometheus.Desc) { ch <- s.age }
+
+// Collect sends the age of each secret that was fetched.
+func (s *secretAges) Collect(ch chan<- prometheus.Metric) {
+	snap := s.st.gateway.Snapshot()
+	if snap == nil || snap.Secrets == nil {
+		return
+	}
+	for _, status := range snap.Secrets.Status() {
+		s.send(ch, status)
+	}
+}
+
+func (s *secretAges) send(ch chan<- prometheus.Metric, status secrets.Status) {
+	if !status.Fetched.IsZero() {
+		ch <- prometheus.MustNewConstMetric(s.age, prometheus.GaugeValue, time.Since(status.Fetched).Seconds(), status.Name)
+	}
+}
+
+// serve answers Prometheus, and health checks, until ctx ends.
+func (m *metrics) serve(ctx context.Context, l net.Listener, ready http.HandlerFunc) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", healthy)
+	mux.HandleFunc("GET /readyz", ready)
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
