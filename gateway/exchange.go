@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"sallyport/audit"
 	"sallyport/gateway/upstream"
@@ -25,6 +26,7 @@ type exchange struct {
 	cancel context.CancelCauseFunc
 
 	info     upstream.Info
+	handed   time.Time // when the request was handed upstream; zero before
 	status   int
 	length   int64 // of the answer's body as announced; -1 when it is not
 	sent     atomic.Int64
@@ -131,6 +133,7 @@ func dropHopByHop(h http.Header, websocket bool) {
 
 // roundTrip sends out and returns the answer.
 func (x *exchange) roundTrip(out *http.Request) (*http.Response, error) {
+	x.handed = x.r.g.Now()
 	resp, err := x.r.g.Upstream.Transport(x.r.c.sandbox.ID).RoundTrip(out)
 	if err != nil {
 		x.fail(err)
@@ -275,6 +278,9 @@ func (x *exchange) end() {
 	e.Upstream = upstreamOf(x.info)
 	whole := r.g.Now().Sub(r.started)
 	e.DurationMS = milliseconds(whole)
+	if !x.handed.IsZero() {
+		e.GatewayMS = milliseconds(x.handed.Sub(r.started))
+	}
 	switch why := x.revoked.Load(); {
 	case why != nil:
 		e.Reason, e.Message = string(policy.Revoked), why.Message
