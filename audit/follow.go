@@ -164,3 +164,11 @@ func (w *follower) close() {
 		w.notify.Close()
 	}
 }
+
+// wake is where changes are announced; nil where nothing is.
+func (w *follower) wake() <-chan fsnotify.Event {
+	if w.notify == nil {
+		return nil
+	}
+	return w.notify.Events
+}

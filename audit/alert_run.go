@@ -1,0 +1,136 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"time"
+)
+
+// placeBucket holds, by directory, how far the alert rules have read a log.
+const placeBucket = "alert_place"
+
+// alertTick is how often Run tells and saves.
+const alertTick = time.Second
+
+// Run evaluates the rules on what is written to the log in dir until ctx ends.
+// It reads the segments and remembers how far, so that what was written while
+// it did not run, or was not told before a crash, is told after it: each at
+// least once. Of a log that it has never seen it begins at the end.
+func (a *Alerts) Run(ctx context.Context, dir string) error {
+	at, err := a.resume(ctx, dir)
+	if err != nil {
+		return err
+	}
+	c := newCursor(dir, at)
+	defer c.close()
+	tick := time.NewTicker(alertTick)
+	defer tick.Stop()
+	w := &follower{dirs: []string{dir}}
+	defer w.close()
+	w.watch()
+	poll := time.NewTicker(followPoll)
+	defer poll.Stop()
+	for {
+		a.drain(ctx, c)
+		wake := w.wake()
+		select {
+		case <-ctx.Done():
+			a.saveAll()
+			a.savePlace(dir, c.at)
+			return nil
+		case <-wake:
+		case <-poll.C:
+			w.watch()
+		case <-tick.C:
+			a.Tick()
+			a.savePlace(dir, c.at)
+		}
+	}
+}
+
+// drain evaluates the rules on what c has.
+func (a *Alerts) drain(ctx context.Context, c *cursor) {
+	for ctx.Err() == nil {
+		line, err := c.next()
+		if errors.Is(err, io.EOF) || (err != nil && !isLineError(err)) {
+			return
+		}
+		if err != nil || !a.mayMatch(line) {
+			continue
+		}
+		if e, err := DecodeLine(line); err == nil {
+			a.Observe(e)
+		}
+	}
+}
+
+// mayMatch throws out most lines before they are decoded.
+func (a *Alerts) mayMatch(line []byte) bool {
+	if bytes.Contains(line, []byte(`"alert":"`)) {
+		return true
+	}
+	return slices.ContainsFunc(a.rules, func(r *ruleState) bool {
+		switch {
+		case r.Verdict != "" && !bytes.Contains(line, []byte(`"verdict":"`+r.Verdict+`"`)),
+			r.Kind != "" && !bytes.Contains(line, []byte(`"kind":"`+r.Kind+`"`)),
+			r.Sum != "" && !bytes.Contains(line, []byte(`"bytes":{`)):
+			return false
+		case len(r.Reasons) == 0:
+			return true
+		}
+		return slices.ContainsFunc(r.Reasons, func(reason string) bool {
+			return bytes.Contains(line, []byte(`"reason":"`+reason+`"`))
+		})
+	})
+}
+
+// resume returns where to read on in dir, after it has filled the windows with
+// what lies before.
+func (a *Alerts) resume(ctx context.Context, dir string) (place, error) {
+	s, err := spanOf(dir)
+	if err != nil {
+		return place{}, err
+	}
+	v, err := a.o.State.Get(placeBucket, []byte(dir))
+	if err != nil {
+		return place{}, err
+	}
+	if len(v) != 16 {
+		a.savePlace(dir, s.end)
+		return s.end, nil
+	}
+	at := place{n: binary.BigEndian.Uint64(v), off: int64(binary.BigEndian.Uint64(v[8:]))}
+	if s.end.before(at) {
+		return s.end, nil // another log than the one that was read
+	}
+	longest := time.Duration(0)
+	for _, r := range a.rules {
+		if r.Threshold > 1 {
+			longest = max(longest, r.Window)
+		}
+	}
+	if longest > 0 && s.first.n <= at.n {
+		before := span{dir: dir, first: s.first, end: at}
+		for r := range forward(ctx, before, Filter{Since: a.o.Now().Add(-longest)}) {
+			if r.event != nil {
+				a.observe(r.event, true)
+			}
+		}
+	}
+	return at, ctx.Err()
+}
+
+func (a *Alerts) savePlace(dir string, at place) {
+	v := append(key(at.n), key(uint64(at.off))...)
+	if old, err := a.o.State.Get(placeBucket, []byte(dir)); err == nil && bytes.Equal(old, v) {
+		return
+	}
+	if err := a.o.State.Put(placeBucket, []byte(dir), v); err != nil && !errors.Is(err, os.ErrClosed) {
+		a.o.Logger.Warn("place in the log not saved", "error", err)
+	}
+}
