@@ -93,3 +93,31 @@ func TestPlanAllocations(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkOutgoing(b *testing.B) {
+	in := input(request("GET", "https://free.test/v1/x?page=2", ordinary...))
+	for _, n := range []int{1, 1000} {
+		values := make([]string, n)
+		for i := range values {
+			values[i] = fmt.Sprintf("sk-REAL-%06d-abcdefghijklmnopqrstuv", i)
+		}
+		g := guardOf(b, values...)
+		b.Run(fmt.Sprintf("values/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if g.Request(in.Request) != nil {
+					b.Fatal("found")
+				}
+			}
+		})
+	}
+	table, _ := tableOf(1, "")
+	b.Run("patterns", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if table.Credentials(in) != nil {
+				b.Fatal("found")
+			}
+		}
+	})
+}

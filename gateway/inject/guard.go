@@ -13,6 +13,7 @@ import (
 // only and made anew when a value changes.
 type Guard struct {
 	held []secrets.Held
+	out  *outgoing
 
 	mu      sync.Mutex
 	maskers map[string]*Masker // by the names of their secrets
@@ -20,7 +21,7 @@ type Guard struct {
 
 // NewGuard makes a Guard of the values that a secrets.Store holds.
 func NewGuard(held []secrets.Held) *Guard {
-	return &Guard{held: slices.Clone(held), maskers: make(map[string]*Masker)}
+	return &Guard{held: slices.Clone(held), out: newOutgoing(held), maskers: make(map[string]*Masker)}
 }
 
 // Masker returns what covers the values of the named secrets, those that are

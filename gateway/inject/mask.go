@@ -50,7 +50,7 @@ type span struct{ start, end int }
 // cover covers the values in text, whole ones only, and calls hit for each.
 func (m *Masker) cover(text []byte, hit func(name string)) {
 	var spans []span
-	m.seek.each(text, func(p, start int) {
+	each(m.seek, text, func(p, start int) {
 		hit(m.names[m.seek.owner[p]])
 		spans = append(spans, span{start, start + len(m.seek.patterns[p])})
 	})
@@ -184,7 +184,7 @@ func (r *maskReader) spans(text []byte, keep int) []span {
 	if r.covered > 0 {
 		spans = append(spans, span{0, r.covered})
 	}
-	r.m.seek.each(text, func(p, start int) {
+	each(r.m.seek, text, func(p, start int) {
 		if start < keep {
 			spans = append(spans, span{start, start + len(r.m.seek.patterns[p])})
 			r.hit(r.m.names[r.m.seek.owner[p]])

@@ -54,9 +54,9 @@ func (s *seeker) hash(a, b, c byte) uint32 {
 	return (uint32(a) | uint32(b)<<8 | uint32(c)<<16) * 0x9e3779b1 >> 10 & s.mask
 }
 
-// each calls found for every pattern at every place of text where it stands,
-// in the order of places.
-func (s *seeker) each(text []byte, found func(pattern, start int)) {
+// each calls found for every pattern of s at every place of text where it
+// stands, in the order of places.
+func each[T string | []byte](s *seeker, text T, found func(pattern, start int)) {
 	shift, mask := s.shift, s.mask
 	for i := s.shortest - 1; i < len(text); {
 		h := (uint32(text[i-2]) | uint32(text[i-1])<<8 | uint32(text[i])<<16) * 0x9e3779b1 >> 10 & mask

@@ -31,6 +31,7 @@ type Table struct {
 	params     map[string]bool        // the usual credential parameters, lower case
 	find       finder
 	owners     *owners
+	keys       keys
 	key        []byte
 	empty      *Plan
 }
@@ -72,6 +73,7 @@ func NewTable(list []Secret, sandboxes []string, key []byte) *Table {
 		}
 		t.creds[s.Name] = c
 	}
+	t.keys = newKeys()
 	t.find = newFinder(t.creds, t.key)
 	t.owners = newOwners(t.creds, sandboxes, t.key)
 	return t

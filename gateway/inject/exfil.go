@@ -1,0 +1,201 @@
+package inject
+
+import (
+	"encoding/base32"
+	"io"
+	"net/http"
+	"strings"
+
+	"sallyport/policy"
+	"sallyport/secrets"
+)
+
+// minOutgoing is the shortest value that is looked for in what a sandbox
+// sends, in bytes: a shorter one stands in texts by chance.
+const minOutgoing = 8
+
+// outgoing finds held values in what sandboxes send.
+type outgoing struct {
+	text  *seeker // values and their encodings; nil: nothing is held
+	name  *seeker // what of them can stand in a name, folded; nil: none
+	names []string
+}
+
+func newOutgoing(held []secrets.Held) *outgoing {
+	o := &outgoing{}
+	var texts, labels patternList
+	for _, h := range held {
+		value := h.Value.Reveal()
+		if len(value) < minOutgoing {
+			continue
+		}
+		o.names = append(o.names, h.Name)
+		for _, p := range encodings(value) {
+			texts.add(p, len(o.names)-1)
+			labels.add(folded(p), len(o.names)-1)
+		}
+		labels.add(folded(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString([]byte(value))), len(o.names)-1)
+	}
+	o.text, o.name = texts.seeker(), labels.seeker()
+	return o
+}
+
+// patternList collects distinct patterns of minOutgoing bytes and more.
+type patternList struct {
+	patterns []string
+	owner    []int
+	seen     map[string]bool
+}
+
+func (l *patternList) add(p string, owner int) {
+	if len(p) < minOutgoing || l.seen[p] {
+		return
+	}
+	if l.seen == nil {
+		l.seen = make(map[string]bool)
+	}
+	l.seen[p] = true
+	l.patterns, l.owner = append(l.patterns, p), append(l.owner, owner)
+}
+
+func (l *patternList) seeker() *seeker {
+	if len(l.patterns) == 0 {
+		return nil
+	}
+	return newSeeker(l.patterns, l.owner)
+}
+
+// folded is a text as it comes in a name: in one case, and without the dots
+// over which it can be spread.
+func folded(s string) string { return strings.ToLower(strings.ReplaceAll(s, ".", "")) }
+
+// Request says whether a request, as the sandbox sent it, carries a value
+// that is held, or an encoding of it, in its target, its headers or the
+// trailers that have come. It returns a refusal, or nil.
+func (g *Guard) Request(r *http.Request) *Refusal {
+	o := g.out
+	if o.text == nil {
+		return nil
+	}
+	var u uses
+	look := func(p place, text string) {
+		if !o.in(&u, p, text) {
+			if plain := unescape(text); plain != text {
+				o.in(&u, p, plain)
+			}
+		}
+	}
+	look(place{kind: inMethod}, r.Method)
+	look(place{kind: inHost}, r.Host)
+	if r.URL != nil {
+		look(place{kind: inPath}, r.URL.EscapedPath())
+		look(place{kind: inPath}, r.URL.Opaque)
+		look(place{kind: inQuery}, r.URL.RawQuery)
+		if r.URL.User != nil {
+			look(place{kind: inUserinfo}, r.URL.User.String())
+		}
+	}
+	for name, lines := range r.Header {
+		for _, text := range lines {
+			look(place{kind: inHeader, header: name}, text)
+		}
+	}
+	for name, lines := range r.Trailer {
+		for _, text := range lines {
+			look(place{kind: inTrailer, header: name}, text)
+		}
+	}
+	return exfiltration(u)
+}
+
+// Name says whether a name that a sandbox asks for or connects to carries a
+// value that is held, also spread over labels, in any case.
+func (g *Guard) Name(host string) *Refusal {
+	o := g.out
+	if o.name == nil || len(host) < minOutgoing {
+		return nil
+	}
+	var u uses
+	each(o.name, folded(host), func(p, _ int) {
+		u.add(Use{Name: o.names[o.name.owner[p]], Place: "name", Action: Withheld})
+	})
+	return exfiltration(u)
+}
+
+// Body returns src, from which reading ends with a *Refusal when a value
+// that is held, or an encoding of it, comes; what is before it may have been
+// read. Place is the place that is recorded. Bytes that may be the beginning
+// of a value are held back until more comes.
+func (g *Guard) Body(src io.Reader, place string) io.Reader {
+	if g.out.text == nil {
+		return src
+	}
+	return &watchedBody{src: src, o: g.out, place: place}
+}
+
+func (o *outgoing) in(u *uses, p place, text string) bool {
+	if len(text) < o.text.shortest {
+		return false
+	}
+	found := false
+	each(o.text, text, func(i, _ int) {
+		found = true
+		u.add(Use{Name: o.names[o.text.owner[i]], Place: p.String(), Action: Withheld})
+	})
+	return found
+}
+
+func exfiltration(u uses) *Refusal {
+	if len(u) == 0 {
+		return nil
+	}
+	list := u.sorted()
+	return &Refusal{
+		Reason:  policy.SecretExfiltration,
+		Message: "the " + list[0].Place + " holds the value of a secret",
+		Uses:    list,
+	}
+}
+
+// watchedBody is what Body returns.
+type watchedBody struct {
+	src   io.Reader
+	o     *outgoing
+	place string
+	held  []byte // may be the beginning of a value
+	ready []byte
+	buf   []byte
+	err   error
+}
+
+func (w *watchedBody) Read(b []byte) (int, error) {
+	for len(w.ready) == 0 && w.err == nil && len(b) > 0 {
+		if size := w.o.text.longest + minBuffer; len(w.buf) < size {
+			w.buf = make([]byte, size)
+		}
+		n := copy(w.buf, w.held)
+		k, err := w.src.Read(w.buf[n:])
+		text := w.buf[:n+k]
+		w.err = err
+		var u uses
+		each(w.o.text, text, func(p, _ int) {
+			u.add(Use{Name: w.o.names[w.o.text.owner[p]], Place: w.place, Action: Withheld})
+		})
+		if refusal := exfiltration(u); refusal != nil {
+			w.err, w.held = refusal, nil
+			return 0, w.err
+		}
+		keep := len(text)
+		if err == nil {
+			keep = w.o.text.open(text)
+		}
+		w.held = append(w.held[:0], text[keep:]...)
+		w.ready = text[:keep]
+	}
+	if len(w.ready) > 0 {
+		n := copy(b, w.ready)
+		w.ready = w.ready[n:]
+		return n, nil
+	}
+	return 0, w.err
+}
