@@ -11,6 +11,7 @@ import (
 	"sallyport/audit"
 	"sallyport/gateway/http1"
 	"sallyport/gateway/identity"
+	"sallyport/gateway/upstream"
 	"sallyport/policy"
 )
 
@@ -38,6 +39,7 @@ type conn struct {
 	// refusal is set on a connection that is kept open only to explain,
 	// over HTTP, why it was refused.
 	refusal *policy.Decision
+	refused upstream.Route // with the address for which a relay was refused
 }
 
 // explainWait is how long a refused connection is given to show that it
@@ -267,6 +269,7 @@ func (c *conn) recordDenial(d policy.Decision) error {
 	d.Verdict, d.Relay, d.Inject = policy.Deny, policy.RelayNone, nil
 	e := c.event(audit.KindConn, audit.PhaseDecision)
 	e.decide(d)
+	e.refusedAddress(c.refused)
 	if err := c.g.record(e); err != nil {
 		c.client.reset()
 		return err

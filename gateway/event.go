@@ -7,6 +7,7 @@ import (
 	"sallyport/audit"
 	"sallyport/gateway/identity"
 	"sallyport/gateway/inject"
+	"sallyport/gateway/upstream"
 	"sallyport/policy"
 )
 
@@ -75,6 +76,13 @@ func (e *event) peers(src, dst netip.AddrPort) {
 	}
 	if dst.IsValid() {
 		e.Dst = &audit.Addr{IP: dst.Addr().Unmap().String(), Port: dst.Port()}
+	}
+}
+
+// refusedAddress records the one address of a name for which it was refused.
+func (e *event) refusedAddress(r upstream.Route) {
+	if len(r.Addrs) == 1 {
+		e.Upstream = &audit.Upstream{IP: r.Addrs[0].String(), Port: r.Port}
 	}
 }
 

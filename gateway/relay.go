@@ -44,7 +44,7 @@ func (c *conn) relay(ctx context.Context, d policy.Decision) {
 	}
 	r, denied := g.route(ctx, c.target(d), func() *event { return c.event(audit.KindDNS, audit.PhaseEvent) })
 	if denied != nil {
-		denied.Rule = d.Rule
+		denied.Rule, c.refused = d.Rule, r
 		c.refuse(*denied)
 		return
 	}
@@ -86,6 +86,10 @@ func (g *Gateway) route(ctx context.Context, t upstream.Target, about func() *ev
 	case err == nil:
 		return r, nil
 	case errors.As(err, &refused):
+		r.Addrs = nil
+		if refused.Addr.IsValid() {
+			r.Addrs = []netip.Addr{refused.Addr} // for the record; the sandbox is not told
+		}
 		return r, &policy.Decision{Reason: policy.Reason(refused.Reason), Message: refused.Message}
 	default:
 		_, detail := upstream.ErrorClass(err)

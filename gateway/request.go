@@ -38,6 +38,7 @@ type request struct {
 	meters   meters
 	plan     *inject.Plan
 	route    upstream.Route
+	refused  upstream.Route // with the address for which the host was refused
 	values   map[string]secrets.Value
 	withheld []inject.Use // of a refusal
 }
@@ -251,10 +252,11 @@ func (r *request) findRoute() *policy.Decision {
 	}
 	route, d := r.g.route(r.in.Context(), r.c.target(r.decision), func() *event { return r.event(audit.KindDNS, audit.PhaseEvent) })
 	if d != nil {
-		d.Rule = r.decision.Rule
+		d.Rule, r.refused = r.decision.Rule, route
+		return d
 	}
 	r.route = route
-	return d
+	return nil
 }
 
 // fetchSecrets gets the values that the plan needs, before the decision, so
@@ -294,6 +296,7 @@ func (r *request) recordDecision(d policy.Decision, us []inject.Use) error {
 	e := r.event(r.kind(), audit.PhaseDecision)
 	e.decide(d)
 	e.uses(us)
+	e.refusedAddress(r.refused)
 	return r.g.record(e)
 }
 
