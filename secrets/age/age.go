@@ -1,0 +1,162 @@
+// Package age takes secrets from a file that is encrypted with age, and
+// writes such files.
+//
+// A file holds either one value, or a JSON object of names and values, of
+// which a key picks one.
+package age
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"filippo.io/age"
+	"filippo.io/age/armor"
+
+	"sallyport/secrets"
+)
+
+const (
+	// reread is how long a value is good: a file does not say when it changes.
+	reread = time.Minute
+	// maxFile is the longest encrypted file, in bytes.
+	maxFile = 4 << 20
+	// maxIdentity is the longest identity file, in bytes.
+	maxIdentity = 64 << 10
+	armored     = "-----BEGIN AGE ENCRYPTED FILE-----"
+)
+
+// Config says which file, which identity opens it, and which of its values.
+type Config struct {
+	Path     string // absolute
+	Identity string // absolute path of a file of identities, which only its owner may read
+	Key      string // "": the file is the value
+}
+
+type source struct{ c Config }
+
+// New makes a source of c. The files are read at each fetch, not by New.
+func New(c Config) (secrets.Source, error) {
+	for name, path := range map[string]string{"path": c.Path, "identity": c.Identity} {
+		switch {
+		case path == "":
+			return nil, fmt.Errorf("age: %s is missing", name)
+		case !filepath.IsAbs(path):
+			return nil, fmt.Errorf("age: %s %q is not absolute", name, path)
+		}
+	}
+	return source{c}, nil
+}
+
+// Fetch decrypts the file.
+func (s source) Fetch(context.Context) (secrets.Fetched, error) {
+	identities, err := readIdentities(s.c.Identity)
+	if err != nil {
+		return secrets.Fetched{}, err
+	}
+	plain, err := decrypt(s.c.Path, identities)
+	if err != nil {
+		return secrets.Fetched{}, err
+	}
+	v, err := pick(plain, s.c.Key)
+	if err != nil {
+		return secrets.Fetched{}, fmt.Errorf("age file %s: %w", s.c.Path, err)
+	}
+	return secrets.Fetched{Value: v, TTL: reread}, nil
+}
+
+func pick(plain []byte, key string) (secrets.Value, error) {
+	if key == "" {
+		return secrets.NewValue(plain)
+	}
+	doc, err := parse(plain)
+	if err != nil {
+		return secrets.Value{}, err
+	}
+	text, ok := doc[key]
+	if !ok {
+		return secrets.Value{}, fmt.Errorf("has no key %q", key)
+	}
+	v, err := secrets.NewValue([]byte(text))
+	if err != nil {
+		return secrets.Value{}, fmt.Errorf("key %q: %w", key, err)
+	}
+	return v, nil
+}
+
+// parse reads an object of names and values. Its error quotes nothing.
+func parse(plain []byte) (map[string]string, error) {
+	var doc map[string]string
+	if json.Unmarshal(plain, &doc) != nil || doc == nil {
+		return nil, errors.New("does not hold a JSON object of strings")
+	}
+	return doc, nil
+}
+
+// readIdentities reads a file of identities. One that others may read is
+// refused.
+func readIdentities(path string) ([]age.Identity, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("age identity %s: %w", path, reason(err))
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("age identity %s: %w", path, reason(err))
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("age identity %s: is not a regular file", path)
+	case info.Mode().Perm()&0o007 != 0:
+		return nil, fmt.Errorf("age identity %s: mode %#o lets others read it; use chmod 600", path, info.Mode().Perm())
+	}
+	identities, err := age.ParseIdentities(io.LimitReader(f, maxIdentity))
+	if err != nil {
+		// The library's error can quote a line of the file.
+		return nil, fmt.Errorf("age identity %s: holds something that is no identity", path)
+	}
+	return identities, nil
+}
+
+func decrypt(path string, identities []age.Identity) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("age file %s: %w", path, reason(err))
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("age file %s: is not a regular file", path)
+	}
+	b := bufio.NewReader(io.LimitReader(f, maxFile))
+	var src io.Reader = b
+	if head, _ := b.Peek(len(armored)); string(head) == armored {
+		src = armor.NewReader(b)
+	}
+	plain, err := age.Decrypt(src, identities...)
+	if err == nil {
+		var out []byte
+		if out, err = io.ReadAll(plain); err == nil {
+			return out, nil
+		}
+	}
+	var none *age.NoIdentityMatchError
+	if errors.As(err, &none) {
+		return nil, fmt.Errorf("age file %s: no identity of the identity file opens it", path)
+	}
+	return nil, fmt.Errorf("age file %s: is damaged or no age file", path)
+}
+
+// reason takes the path out of err, which the message already has.
+func reason(err error) error {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
