@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/audit"
+	"sallyport/gateway/capture"
+	"sallyport/policy"
+)
+
+// probeFlags are the flags of probe.
+type probeFlags struct {
+	secretFlags
+	sandbox string
+	state   string
+	netns   string
+	pid     int
+	run     []string // further flags for run
+}
+
+func probeCommand() *cobra.Command {
+	var f probeFlags
+	cmd := &cobra.Command{
+		Use:   "probe",
+		Short: "Attack a sandbox from inside, and say promise by promise what held",
+		Long: `Make real attempts to get out of a sandbox, of every kind, from inside of it, and
+compare what came of each with the audit log. Without --netns and --pid a
+sandbox is made with "run" for it; with one of them the attempts are made in a
+namespace that the daemon serves. Exit 1 if one did not hold.`,
+		Example: `  sallyport probe --policy sallyport.hcl
+  sallyport probe --sandbox ci --netns job1`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return f.probe() },
+	}
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; default: the configured policy.d)")
+	fs.StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
+	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
+	fs.StringVar(&f.netns, "netns", "", "attached namespace: name below /run/netns, or path")
+	fs.IntVar(&f.pid, "pid", 0, "process in an attached namespace")
+	fs.StringArrayVar(&f.run, "run-flag", nil, "a further flag for the run that is made, such as --ca-file=F (repeatable)")
+	fs.BoolVar(&f.json, "json", false, "one JSON object for each attempt")
+	return cmd
+}
+
+// probed is one attempt with its record.
+type probed struct {
+	probeResult
+	Record string `json:"record,omitempty"` // id of the decision; "" when none was due
+	Reason string `json:"reason,omitempty"`
+	OK     bool   `json:"ok"`
+}
+
+func (f *probeFlags) probe() error {
+	l, snap, err := f.load()
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if f.sandbox, err = chooseSandbox(snap.Policy.Sandboxes(), f.sandbox); err != nil {
+		return err
+	}
+	if f.state, err = stateFolder(f.state); err != nil {
+		return err
+	}
+	inside := f.netns != "" || f.pid != 0
+	if err := makeState(f.state); err != nil {
+		return err
+	}
+	if l.key, err = loadKey(f.state); err != nil {
+		return err
+	}
+	plan := planProbe(snap.Policy, f.sandbox, l.secretsOf(f.sandbox))
+	if !inside {
+		plan.Hidden, plan.Sockets = append([]string{f.state}, l.sourceFiles()...), true
+	}
+	began := time.Now()
+	var out []byte
+	if inside {
+		out, err = f.inNamespace(plan)
+	} else {
+		out, err = f.inRun(plan)
+	}
+	if err != nil {
+		return err
+	}
+	results, err := decodeProbe(out)
+	if err != nil {
+		return err
+	}
+	for i, r := range results {
+		if r.Secret != "" { // inside a run; a namespace gets its variables from elsewhere
+			results[i].Held = inside || r.Saw == l.table(snap.Policy).Placeholder(f.sandbox, r.Secret)
+		}
+	}
+	all, err := f.match(results, began)
+	if err != nil {
+		return err
+	}
+	return f.report(all)
+}
+
+// planProbe chooses from the policy what the attempts need.
+func planProbe(set *policy.Set, sandbox string, secrets []string) probePlan {
+	var plan probePlan
+	for _, host := range exactHosts(set, sandbox) {
+		if plan.Host == "" {
+			plan.Host, plan.Port = host.name, host.port
+		}
+		if len(secrets) > 0 && plan.Other == "" && host.port == plan.Port && !set.SecretCovers(secrets[0], host.name) {
+			plan.Other, plan.Secret = host.name, secrets[0]
+		}
+	}
+	if len(secrets) > 0 {
+		plan.Secret = secrets[0]
+	}
+	return plan
+}
+
+type hostPort struct {
+	name string
+	port uint16
+}
+
+// exactHosts are the HTTPS hosts that a sandbox's own rules allow by name.
+func exactHosts(set *policy.Set, sandbox string) []hostPort {
+	var out []hostPort
+	for _, r := range set.Sandbox(sandbox).Rules {
+		if r.Action != policy.ActionAllow || strings.HasPrefix(r.Host, "*") || policy.IsIP(r.Host) || len(r.Schemes) > 0 && !slices.Contains(r.Schemes, policy.HTTPS) {
+			continue
+		}
+		port := uint16(443)
+		if len(r.Ports) > 0 {
+			port = r.Ports[0]
+		}
+		out = append(out, hostPort{r.Host, port})
+	}
+	return out
+}
+
+// inRun makes a sandbox around the attempts.
+func (f *probeFlags) inRun(plan probePlan) ([]byte, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p, err := json.Marshal(plan)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"run", "--quiet", "--sandbox", f.sandbox, "--state", f.state, "--share", exe}
+	for _, path := range f.policy {
+		args = append(args, "--policy", path)
+	}
+	args = append(append(args, f.run...), "--", exe, "probe-inside", "--plan", string(p))
+	return output(exec.Command(exe, args...))
+}
+
+// inNamespace makes the attempts in a namespace that is served already.
+func (f *probeFlags) inNamespace(plan probePlan) ([]byte, error) {
+	p, err := json.Marshal(plan)
+	if err != nil {
+		return nil, err
+	}
+	path := fmt.Sprintf("/proc/%d/ns/net", f.pid)
+	if f.netns != "" {
+		path = namespacePath(f.netns)
+	}
+	var out []byte
+	err = capture.InNamespace(path, func() error {
+		var err error
+		out, err = output(exec.Command("/proc/self/exe", "probe-inside", "--plan", string(p)))
+		return err
+	})
+	return out, err
+}
+
+func output(cmd *exec.Cmd) ([]byte, error) {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("probe: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+func decodeProbe(out []byte) ([]probeResult, error) {
+	var list []probeResult
+	dec := json.NewDecoder(bytes.NewReader(out))
+	for dec.More() {
+		var r probeResult
+		if err := dec.Decode(&r); err != nil {
+			return nil, fmt.Errorf("probe: what came from the sandbox: %w", err)
+		}
+		list = append(list, r)
+	}
+	if len(list) == 0 {
+		return nil, errors.New("probe: nothing came from the sandbox")
+	}
+	return list, nil
+}
+
+// match finds the record of each attempt. An attempt without one breaks P5.
+func (f *probeFlags) match(results []probeResult, began time.Time) ([]probed, error) {
+	var events []*audit.Event
+	filter := audit.Filter{Since: began.Add(-time.Second), Sandbox: f.sandbox}
+	for e, err := range audit.Read(context.Background(), logFolders(f.state), filter) {
+		if err != nil {
+			return nil, err
+		}
+		if e.Phase == audit.PhaseDecision && e.Verdict == "deny" {
+			events = append(events, e)
+		}
+	}
+	var out []probed
+	for _, r := range results {
+		p := probed{probeResult: r, OK: r.Held}
+		if r.Source != 0 || r.Name != "" || r.Dst != "" {
+			i := slices.IndexFunc(events, func(e *audit.Event) bool { return r.isAbout(e) })
+			if p.OK = r.Held && i >= 0; i >= 0 {
+				p.Record, p.Reason = events[i].ID, events[i].Reason
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// isAbout says whether e is the record of the attempt.
+func (r probeResult) isAbout(e *audit.Event) bool {
+	switch {
+	case r.Source != 0:
+		return e.Src != nil && e.Src.Port == r.Source && e.Kind != audit.KindDNS && e.Kind != audit.KindPacket
+	case r.Name != "":
+		return e.Host == r.Name
+	}
+	return e.Kind == audit.KindPacket && e.Dst != nil && e.Dst.IP == r.Dst && e.Dst.Port == r.Port
+}
+
+func (f *probeFlags) report(all []probed) error {
+	broken := 0
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	if !f.json {
+		fmt.Fprintln(w, "PROMISE\tHELD\tATTEMPT\tWHAT IT SAW\tREASON\tRECORD")
+	}
+	for _, p := range all {
+		if !p.OK {
+			broken++
+		}
+		if f.json {
+			if err := json.NewEncoder(os.Stdout).Encode(p); err != nil {
+				return err
+			}
+			continue
+		}
+		held := "yes"
+		switch {
+		case !p.Held:
+			held = "NO"
+		case !p.OK:
+			held = "NO RECORD"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Promise, held, p.Title, audit.Escape(p.Saw, 60), p.Reason, p.Record)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if broken > 0 {
+		return &exit{code: exitFailed, err: fmt.Errorf("%d of %d attempts did not end as promised", broken, len(all))}
+	}
+	return nil
+}

