@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -99,3 +100,14 @@ const selfSigned = "self-signed"
 
 // SelfSigned is a change that makes a leaf its own issuer.
 func SelfSigned(c *x509.Certificate) { c.Issuer.CommonName = selfSigned }
+
+// NewRSAAuthority makes a root with an RSA key, which can sign with SHA-1.
+func NewRSAAuthority(name string, key *rsa.PrivateKey) (*Authority, error) {
+	t := caTemplate(name)
+	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	return &Authority{Cert: cert, key: key}, err
+}

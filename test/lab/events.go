@@ -3,8 +3,13 @@
 package lab
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +23,7 @@ import (
 
 // eventLog is what a gateway has recorded, as it comes.
 type eventLog struct {
+	dir    string
 	mu     sync.Mutex
 	events []*audit.Event
 	errs   []error
@@ -28,7 +34,7 @@ type eventLog struct {
 // follow reads the log in dir until stop.
 func follow(dir string) *eventLog {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &eventLog{cancel: cancel, done: make(chan struct{})}
+	l := &eventLog{dir: dir, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
 		for e, err := range audit.Follow(ctx, []string{dir}, audit.Filter{}) {
@@ -47,6 +53,48 @@ func follow(dir string) *eventLog {
 func (l *eventLog) stop() {
 	l.cancel()
 	<-l.done
+}
+
+// catchUp waits until what stands in the log now has been read.
+func (l *eventLog) catchUp() {
+	want := lastSeq(l.dir)
+	within(waitEvents, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		n := len(l.events)
+		return n > 0 && l.events[n-1].Seq >= want || want == 0
+	})
+}
+
+// tail is more than the longest record, in bytes.
+const tail = 64 << 10
+
+// lastSeq is the number of the last record in a log, 0 if there is none.
+func lastSeq(dir string) uint64 {
+	segments, err := filepath.Glob(filepath.Join(dir, "audit-*.jsonl"))
+	if err != nil || len(segments) == 0 {
+		return 0
+	}
+	f, err := os.Open(slices.Max(segments))
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > tail {
+		_, _ = f.Seek(-tail, io.SeekEnd) // else it is read from the start
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return 0
+	}
+	whole := b[:max(0, bytes.LastIndexByte(b, '\n'))]
+	var e struct {
+		Seq uint64 `json:"seq"`
+	}
+	if json.Unmarshal(whole[bytes.LastIndexByte(whole, '\n')+1:], &e) != nil {
+		return 0
+	}
+	return e.Seq
 }
 
 func (l *eventLog) list(keep func(*audit.Event) bool) []*audit.Event {
@@ -120,12 +168,18 @@ func lines(events []*audit.Event) string {
 	return b.String()
 }
 
+// Mark is how many decisions were made about the sandbox until now.
+func (s *Sandbox) Mark() int {
+	s.log.catchUp()
+	return len(s.Decisions())
+}
+
 // Expect runs attempt and holds that the gateway recorded exactly these
 // decisions about the sandbox in the meantime, in this order. It returns
 // their events.
 func (s *Sandbox) Expect(t testing.TB, want []string, attempt func()) []*audit.Event {
 	t.Helper()
-	before := len(s.Decisions())
+	before := s.Mark()
 	attempt()
 	return s.Decided(t, before, want)
 }
@@ -136,6 +190,7 @@ func (s *Sandbox) Decided(t testing.TB, before int, want []string) []*audit.Even
 	t.Helper()
 	within(waitEvents, func() bool { return len(s.Decisions()) >= before+len(want) })
 	time.Sleep(settle)
+	s.log.catchUp()
 	got := s.Decisions()[before:]
 	var text []string
 	for _, e := range got {
@@ -152,6 +207,7 @@ func (s *Sandbox) DecidedInAnyOrder(t testing.TB, before int, want []string) {
 	t.Helper()
 	within(waitEvents, func() bool { return len(s.Decisions()) >= before+len(want) })
 	time.Sleep(settle)
+	s.log.catchUp()
 	var text []string
 	for _, e := range s.Decisions()[before:] {
 		text = append(text, Line(e))

@@ -150,3 +150,6 @@ func (w *Wire) Rest(t testing.TB, wait time.Duration) string {
 	}
 	return string(b)
 }
+
+// OnConn writes by hand on a connection that is open.
+func OnConn(t testing.TB, c net.Conn) *Wire { return newWire(t, c) }
