@@ -38,6 +38,7 @@ func playAttack(args []string) error {
 			}
 			return attackConnect(args)
 		},
+		"keys":      attackKeys,
 		"terminal":  attackTerminal,
 		"privilege": attackPrivilege,
 	}
@@ -242,6 +243,17 @@ func attackReplaced(paths []string) error {
 		default:
 		}
 	}
+}
+
+// attackKeys looks for a key of the caller's session.
+func attackKeys(args []string) error {
+	id, err := unix.KeyctlSearch(unix.KEY_SPEC_SESSION_KEYRING, "user", args[0], 0)
+	try("find key "+args[0], err)
+	if err == nil {
+		_, err = unix.KeyctlBuffer(unix.KEYCTL_READ, id, make([]byte, 64), 64)
+		try("read it", err)
+	}
+	return nil
 }
 
 // attackTerminal types into the caller's terminal.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -371,18 +372,12 @@ func TestHideSockets(t *testing.T) {
 	if err := os.Rename(moved, home+"/mux"); err != nil {
 		t.Fatal(err)
 	}
-	old, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	openUp(t, tmp)
 	sub := filepath.Join(home, "relative")
 	if err := os.Mkdir(sub, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(sub)
 	listenUnix("unix", "here")
-	_ = old
 	paths = append(paths, home+"/mux", sub+"/here")
 	shared := listenUnix("unix", home+"/shared")
 	for _, p := range append(paths, shared) {
@@ -401,8 +396,7 @@ func TestHideSockets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := sh(`read go; exec /proc/self/fd/3 true`)
-		c.Argv, c.Stdin, c.Dir = self("attack", "connect-later", home+"/agent"), read, "/"
+		c := Command{Argv: self("attack", "connect-later", home+"/agent"), Stdin: read, Dir: "/"}
 		out := withSandbox(t, c, func() {
 			if err := os.Remove(home + "/agent"); err != nil {
 				t.Error(err)
@@ -429,8 +423,8 @@ func openUp(t *testing.T, dir string) {
 }
 
 func TestHidePrivateDirectories(t *testing.T) {
-	runtime := filepath.Join(scratch(t), "runtime")
-	for _, dir := range []string{runtime, t.TempDir(), "/dev/shm"} {
+	own := filepath.Join(scratch(t), "runtime")
+	for _, dir := range []string{own, t.TempDir(), "/dev/shm"} {
 		file := filepath.Join(dir, fmt.Sprintf("sallyport-test-%d", os.Getpid()))
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -440,11 +434,10 @@ func TestHidePrivateDirectories(t *testing.T) {
 		}
 		t.Cleanup(func() { os.Remove(file) })
 		c := sh(`cat "$1"; touch "$2/made" && echo made; stat -c %a "$2"`, file, filepath.Dir(file))
-		if dir != runtime {
-			c.Argv[4] = file
+		if dir != own {
 			c = sh(`cat "$1"; echo made`, file)
 		}
-		c.Env = append(c.Env, "XDG_RUNTIME_DIR="+runtime)
+		c.Env = append(c.Env, "XDG_RUNTIME_DIR="+own)
 		out, _ := inSandbox(t, c)
 		if strings.Contains(out, testSecret) || !strings.Contains(out, "made") {
 			t.Errorf("%s: %q", dir, out)
@@ -514,4 +507,17 @@ func TestHideBelowDeniedDirectory(t *testing.T) {
 	if out, _ := inSandbox(t, c); strings.Contains(out, testSecret) || !strings.Contains(out, "done") {
 		t.Errorf("got %q", out)
 	}
+}
+
+func TestSandboxHasNoKeysOfTheCaller(t *testing.T) {
+	runtime.LockOSThread() // keyrings are a thread's
+	defer runtime.UnlockOSThread()
+	name := fmt.Sprintf("sallyport-test-%d", os.Getpid())
+	id, err := unix.AddKey("user", name, []byte(testSecret), unix.KEY_SPEC_SESSION_KEYRING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.KeyctlInt(unix.KEYCTL_REVOKE, id, 0, 0, 0)
+	outside(t, "keys", name)
+	attacked(t, Command{}, "keys", name)
 }
