@@ -228,14 +228,16 @@ type Note struct {
 
 // Actions of a Note.
 const (
-	ActionTorn       = "torn"             // an unfinished or unreadable end was cut off at start
-	ActionGap        = "gap"              // the log could not be written for a while; Count attempts were refused
-	ActionAnchor     = "anchor"           // retention removed everything before Seq
-	ActionRestored   = "segment_restored" // the open segment had been deleted and was written again
-	ActionMoved      = "segment_moved"    // the open segment was renamed or replaced by hand
-	ActionTampered   = "segment_changed"  // the open segment was cut or added to by hand
-	ActionMissing    = "segment_missing"  // a closed segment is gone, not by retention
-	ActionClock      = "clock_step"       // the wall clock went back
-	ActionTruncated  = "log_truncated"    // records that had been written are gone from the end
-	ActionCheckpoint = "checkpoint"       // Key signs Hash as the record Seq
+	ActionTorn        = "torn"              // an unfinished or unreadable end was cut off at start
+	ActionGap         = "gap"               // the log could not be written for a while; Count attempts were refused
+	ActionAnchor      = "anchor"            // retention removed everything before Seq
+	ActionRestored    = "segment_restored"  // the open segment had been deleted and was written again
+	ActionMoved       = "segment_moved"     // the open segment was renamed or replaced by hand
+	ActionTampered    = "segment_changed"   // the open segment was cut or added to by hand
+	ActionMissing     = "segment_missing"   // a closed segment is gone, not by retention
+	ActionClock       = "clock_step"        // the wall clock went back
+	ActionTruncated   = "log_truncated"     // records that had been written are gone from the end
+	ActionCheckpoint  = "checkpoint"        // Key signs Hash as the record Seq
+	ActionUndelivered = "alert_undelivered" // a sink does not take a notice; it is tried again
+	ActionDropped     = "alert_dropped"     // a notice was given up
 )
