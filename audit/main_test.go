@@ -13,11 +13,16 @@ import (
 const (
 	inNamespace = "AUDIT_TEST_NAMESPACE" // it is root of a user namespace of its own
 	asWriter    = "AUDIT_TEST_WRITER"    // it writes to the log in this directory until it is killed
+	asNotifier  = "AUDIT_TEST_NOTIFIER"  // it spools notices in this state file until it is killed, and sends them to
+	receiverURL = "AUDIT_TEST_RECEIVER"  // this address
 )
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(asWriter); dir != "" {
 		os.Exit(writerMain(dir))
+	}
+	if path := os.Getenv(asNotifier); path != "" {
+		os.Exit(notifierMain(path, os.Getenv(receiverURL)))
 	}
 	os.Exit(m.Run())
 }
