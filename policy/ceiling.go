@@ -10,9 +10,10 @@ import (
 const maxNearest = 50
 
 // checkCeiling reports every allow, git, tcp and passthrough of a group or
-// sandbox that reaches beyond the org's. Nothing is trimmed.
+// sandbox that reaches beyond the org's. Nothing is trimmed. Under an org with
+// errors of its own it says nothing: what lies beyond is not known.
 func (c *compiler) checkCeiling(x *index) {
-	if c.doc.Org == nil {
+	if c.doc.Org == nil || c.org.broken {
 		return
 	}
 	m := newMembers(slices.Clone(c.org.allows))

@@ -18,6 +18,7 @@ type compiler struct {
 	sets        []*ruleSet
 	all         []*rule
 	org         orgSets
+	broken      map[owner]bool // owners of rules that have errors
 }
 
 // group is a Group's rules, compiled once for all who use them.
@@ -30,6 +31,7 @@ type group struct {
 type orgSets struct {
 	allows, denials []setID
 	groups          map[string]bool
+	broken          bool // a rule of it, or of a group that it uses, has an error
 }
 
 // Compile checks a document and turns it into a set. It reports every problem
@@ -43,6 +45,7 @@ func Compile(d Document, generation uint64) (*Set, []Problem) {
 		groups:    map[string]*group{},
 		sandboxes: map[string]*sandbox{},
 		org:       orgSets{groups: map[string]bool{}},
+		broken:    map[owner]bool{},
 	}
 	if d.Org != nil {
 		c.hostOptions = HostOptions{AnyHost: d.Org.AnyHost, PublicSuffix: d.Org.PublicSuffix}
@@ -111,6 +114,7 @@ func (c *compiler) buildRules(rules []Rule, by owner) (out []Rule, allow, denial
 	for i := range out {
 		r := c.build(&out[i], by)
 		if r == nil {
+			c.broken[by] = true
 			continue
 		}
 		c.all = append(c.all, r)
@@ -150,10 +154,12 @@ func (c *compiler) readOrg() {
 		return
 	}
 	_, allow, denial := c.buildRules(org.Rules, owner{title: "org"})
+	c.org.broken = c.broken[owner{title: "org"}]
 	c.org.allows = []setID{allow.id}
 	c.org.denials = []setID{denial.id}
 	for _, g := range c.use("org", org.Use) {
 		c.org.groups[g.src.Name] = true
+		c.org.broken = c.org.broken || c.broken[owner{title: fmt.Sprintf("group %q", g.src.Name), group: g.src.Name}]
 		c.org.allows = append(c.org.allows, g.allow.id)
 		c.org.denials = append(c.org.denials, g.denial.id)
 	}

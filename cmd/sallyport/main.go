@@ -109,8 +109,8 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("sallyport {{.Version}}\n")
 	root.AddCommand(
-		runCommand(), initCommand(), serveCommand(), tailCommand(), auditCommand(), secretCommand(), sandboxCommand(),
-		caCommand(), envCommand(), demoCommand(), reloadCommand(), doctorCommand(), versionCommand(),
+		runCommand(), initCommand(), serveCommand(), tailCommand(), auditCommand(), secretCommand(), sandboxCommand(), policyCommand(),
+		caCommand(), envCommand(), demoCommand(), probeCommand(), probeInsideCommand(), reloadCommand(), doctorCommand(), versionCommand(),
 	)
 	return root
 }

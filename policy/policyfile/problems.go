@@ -67,3 +67,10 @@ func (p parsed) inBroken(at policy.Pos) bool {
 	}
 	return false
 }
+
+// Strict makes errors of all warnings.
+func (d *Diagnostics) Strict() {
+	for i := range d.list {
+		d.list[i].Severity = policy.Error
+	}
+}

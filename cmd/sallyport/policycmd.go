@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/policy"
+	"sallyport/policy/policyfile"
+)
+
+func policyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Check, test, compare and explain policy files",
+		Example: `  sallyport policy validate policy.d
+  sallyport policy test policy.d
+  sallyport policy explain --policy policy.d --sandbox ci 'POST https://api.github.com/repos/acme/app/issues'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(validateCommand(), fmtCommand(), casesCommand(), explainCommand(), showCommand())
+	return cmd
+}
+
+// policyFlags name a policy. Every command about policy has them.
+type policyFlags struct {
+	policy []string
+	json   bool
+}
+
+func (f *policyFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; default: the configured policy.d)")
+	fs.BoolVar(&f.json, "json", false, "one JSON object a line")
+}
+
+// paths are the policy's, as arguments, as flags or as configured.
+func (f *policyFlags) paths(args []string) ([]string, error) {
+	if list := append(append([]string{}, f.policy...), args...); len(list) > 0 {
+		return list, nil
+	}
+	p, err := userPaths()
+	if err != nil {
+		return nil, err
+	}
+	return configuredPolicy(p)
+}
+
+func (f *policyFlags) options() policyfile.Options { return policyOptions() }
+
+// bundle loads a policy with its tests. Its warnings are not printed; errors
+// are.
+func (f *policyFlags) bundle(args []string) (*policyfile.Bundle, error) {
+	paths, err := f.paths(args)
+	if err != nil {
+		return nil, err
+	}
+	b, diags := policyfile.LoadBundle(paths, 1, f.options())
+	if diags.HasErrors() {
+		return nil, f.invalid(diags)
+	}
+	return b, nil
+}
+
+// invalid prints diagnostics and returns the error that they amount to.
+func (f *policyFlags) invalid(diags *policyfile.Diagnostics) error {
+	if err := f.print(diags); err != nil {
+		return err
+	}
+	return &exit{code: exitFailed, err: errors.New("the policy has errors")}
+}
+
+// print writes diagnostics: for programs to stdout, for people to stderr.
+func (f *policyFlags) print(diags *policyfile.Diagnostics) error {
+	if f.json {
+		return diags.WriteJSON(os.Stdout)
+	}
+	return diags.WriteText(os.Stderr, useColor(os.Stderr))
+}
+
+// writeJSON writes one object on one line.
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// jsonRule is a rule as programs are told of it.
+type jsonRule struct {
+	File  string `json:"file"`
+	Line  int    `json:"line"`
+	Title string `json:"title"`
+}
+
+func ruleJSON(r *policy.Rule) *jsonRule {
+	if r == nil {
+		return nil
+	}
+	return &jsonRule{File: r.Pos.File, Line: r.Pos.Line, Title: r.Title()}
+}
+
+// counted is a number with its noun: "1 rule", "2 rules".
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/policy"
+)
+
+// showFlags are the flags of policy show.
+type showFlags struct {
+	policyFlags
+	sandbox string
+}
+
+func showCommand() *cobra.Command {
+	var f showFlags
+	cmd := &cobra.Command{
+		Use:   "show [PATH...]",
+		Short: "Show what each sandbox may do, whoever says so",
+		Long: `Show the effective policy of each sandbox as a tree: its own rules, those of
+its groups, the denials of the org, and where each secret may go.`,
+		Example: `  sallyport policy show policy.d
+  sallyport policy show --sandbox ci --json policy.d`,
+		RunE: func(_ *cobra.Command, args []string) error { return f.show(os.Stdout, args) },
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.sandbox, "sandbox", "", "only this sandbox")
+	return cmd
+}
+
+func (f *showFlags) show(w io.Writer, args []string) error {
+	b, err := f.bundle(args)
+	if err != nil {
+		return err
+	}
+	names := b.Set.Sandboxes()
+	if f.sandbox != "" {
+		name, err := chooseSandbox(names, f.sandbox)
+		if err != nil {
+			return err
+		}
+		names = []string{name}
+	}
+	for _, name := range names {
+		if f.json {
+			err = writeJSON(w, sandboxJSON(b.Set, name))
+		} else {
+			err = writeTree(w, b.Set, name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeTree writes the effective policy of one sandbox.
+func writeTree(w io.Writer, s *policy.Set, name string) error {
+	sb := s.Sandbox(name)
+	var b strings.Builder
+	fmt.Fprintf(&b, "sandbox %q  %s\n", name, sb.Pos)
+	for _, line := range settingsOf(sb) {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	tab := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	rules := s.RulesOf(name)
+	for _, owner := range owners(rules) {
+		fmt.Fprintf(tab, "  %s\n", owner)
+		for _, r := range rules {
+			if r.Owner == owner {
+				fmt.Fprintf(tab, "    %s\t%s\t%s\n", r.Action, strings.Join(ruleWords(r), "  "), r.Pos)
+			}
+		}
+	}
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	for _, x := range secretsOf(s, name) {
+		fmt.Fprintf(&b, "  secret %s may go to %s\n", x.Name, strings.Join(x.Hosts, ", "))
+	}
+	if len(rules) == 0 {
+		b.WriteString("  nothing is allowed\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// owners are those whose rules bind a sandbox, in the order of their rules.
+func owners(rules []*policy.Rule) []string {
+	var out []string
+	seen := map[string]bool{}
+	for _, r := range rules {
+		if !seen[r.Owner] {
+			seen[r.Owner] = true
+			out = append(out, r.Owner)
+		}
+	}
+	return out
+}
+
+// settingsOf are what a sandbox says besides rules.
+func settingsOf(sb *policy.Sandbox) []string {
+	var out []string
+	if sb.Mode == policy.Report {
+		out = append(out, "mode report: what is denied is let through and recorded")
+	}
+	var match []string
+	for _, c := range sb.Match.CIDRs {
+		match = append(match, c.String())
+	}
+	match = append(append(match, sb.Match.Interfaces...), sb.Match.MACs...)
+	if len(match) > 0 {
+		out = append(out, "match "+strings.Join(match, " "))
+	}
+	if sb.IPv6 {
+		out = append(out, "ipv6")
+	}
+	if l := limitWords(sb.Limits); l != "" {
+		out = append(out, "limits "+l)
+	}
+	return out
+}
+
+func limitWords(l policy.Limits) string {
+	var out []string
+	for _, x := range []struct {
+		name string
+		n    int64
+	}{{"requests_per_minute", l.RequestsPerMinute}, {"bytes_sent_per_day", l.BytesSentPerDay}, {"bytes_received_per_day", l.BytesReceivedPerDay},
+		{"connections", l.Connections}, {"max_request", l.MaxRequest}, {"max_response", l.MaxResponse}} {
+		if x.n > 0 {
+			out = append(out, fmt.Sprintf("%s=%d", x.name, x.n))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// ruleWords say what a rule is about, in the order in which it is matched.
+func ruleWords(r *policy.Rule) []string {
+	target := r.Host
+	if r.Action == policy.ActionGit {
+		target += "/" + r.Repo
+	}
+	out := []string{target}
+	var ports []string
+	for _, p := range r.Ports {
+		ports = append(ports, strconv.Itoa(int(p)))
+	}
+	if len(ports) > 0 {
+		out = append(out, "port "+strings.Join(ports, ","))
+	}
+	for _, s := range r.Schemes {
+		if s == policy.HTTP {
+			out = append(out, "plain HTTP too")
+		}
+	}
+	if r.Access != "" {
+		out = append(out, r.Access)
+	}
+	out = append(out, r.Methods...)
+	out = append(out, r.Paths...)
+	for _, a := range r.Addresses {
+		out = append(out, "address "+a.String())
+	}
+	for _, ref := range r.Inject {
+		out = append(out, "+"+ref.Name)
+	}
+	if !r.Expires.IsZero() {
+		out = append(out, "until "+r.Expires.UTC().Format("2006-01-02T15:04Z"))
+	}
+	if l := limitWords(r.Limits); l != "" {
+		out = append(out, l)
+	}
+	return out
+}
+
+// secretsOf are the secrets that some rule of a sandbox injects.
+func secretsOf(s *policy.Set, sandbox string) []*policy.Secret {
+	used := map[string]bool{}
+	for _, r := range s.RulesOf(sandbox) {
+		for _, ref := range r.Inject {
+			used[ref.Name] = true
+		}
+	}
+	var out []*policy.Secret
+	for _, x := range s.Secrets() {
+		if used[x.Name] {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// jsonSandbox is a sandbox's effective policy as programs are told of it.
+type jsonSandbox struct {
+	Sandbox  string            `json:"sandbox"`
+	File     string            `json:"file"`
+	Line     int               `json:"line"`
+	Settings []string          `json:"settings,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Rules    []jsonShown       `json:"rules"`
+	Secrets  []jsonSecret      `json:"secrets,omitempty"`
+}
+
+type jsonShown struct {
+	Owner  string   `json:"owner"`
+	Action string   `json:"action"`
+	Words  []string `json:"words"`
+	File   string   `json:"file"`
+	Line   int      `json:"line"`
+	Ticket string   `json:"ticket,omitempty"`
+	Reason string   `json:"reason,omitempty"`
+}
+
+type jsonSecret struct {
+	Name  string   `json:"name"`
+	Hosts []string `json:"hosts"`
+}
+
+func sandboxJSON(s *policy.Set, name string) jsonSandbox {
+	sb := s.Sandbox(name)
+	j := jsonSandbox{Sandbox: name, File: sb.Pos.File, Line: sb.Pos.Line, Settings: settingsOf(sb), Labels: sb.Labels, Rules: []jsonShown{}}
+	for _, r := range s.RulesOf(name) {
+		j.Rules = append(j.Rules, jsonShown{r.Owner, r.Action.String(), ruleWords(r), r.Pos.File, r.Pos.Line, r.Ticket, r.Reason})
+	}
+	for _, x := range secretsOf(s, name) {
+		j.Secrets = append(j.Secrets, jsonSecret{x.Name, x.Hosts})
+	}
+	return j
+}
