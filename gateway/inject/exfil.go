@@ -14,6 +14,25 @@ import (
 // sends, in bytes: a shorter one stands in texts by chance.
 const minOutgoing = 8
 
+// distinctive says whether a value stands in a text by chance hardly ever: it
+// is long, or mixes kinds of characters, as a key does and a name does not.
+func distinctive(value string) bool {
+	const long = 20 // bytes
+	var kinds [3]bool
+	for i := range len(value) {
+		switch c := value[i]; {
+		case c-'a' < 26:
+			kinds[0] = true
+		case c-'A' < 26:
+			kinds[1] = true
+		case c-'0' < 10:
+			kinds[2] = true
+		}
+	}
+	mixed := kinds[0] && kinds[1] || kinds[0] && kinds[2] || kinds[1] && kinds[2]
+	return len(value) >= long || len(value) >= minOutgoing && mixed
+}
+
 // outgoing finds held values in what sandboxes send.
 type outgoing struct {
 	text  *seeker // values and their encodings; nil: nothing is held
@@ -26,7 +45,7 @@ func newOutgoing(held []secrets.Held) *outgoing {
 	var texts, labels patternList
 	for _, h := range held {
 		value := h.Value.Reveal()
-		if len(value) < minOutgoing {
+		if !distinctive(value) {
 			continue
 		}
 		o.names = append(o.names, h.Name)

@@ -63,6 +63,13 @@ func TestSEC31RealValueInARequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { wantExfiltration(t, g.Request(r)) })
 	}
+	t.Run("a name is no key", func(t *testing.T) {
+		g := guardOf(t, "production", "acme-bot", "hunter2")
+		r := request("GET", "https://acme-bot.production.test/hunter2?env=production", "X-User: acme-bot")
+		if refusal := g.Request(r); refusal != nil || g.Name("acme-bot.production.test") != nil {
+			t.Errorf("refusal %+v", refusal)
+		}
+	})
 	t.Run("nothing", func(t *testing.T) {
 		r := request("POST", "https://allowed.test/REAL/key?short=short", append([]string{"X-Data: short " + value[:20]}, ordinary...)...)
 		if refusal := g.Request(r); refusal != nil {

@@ -14,21 +14,20 @@ import (
 	"sallyport/secrets"
 )
 
-// Set puts a value, as NewValue of package secrets would take it, under c.Key
+// Set puts a value, one that NewValue of package secrets takes, under c.Key
 // into the file, or makes it the whole file when the key is empty. A file
 // that is not there is made; one that is must open with the identity. It is
 // encrypted to the identity file's own recipients and replaced at once, so
 // that a reader sees the old one or the new one.
 func Set(c Config, value []byte) error {
-	v, err := secrets.NewValue(value)
-	if err != nil {
+	if _, err := secrets.NewValue(value); err != nil {
 		return err
 	}
 	return change(c, func(doc map[string]string) ([]byte, error) {
 		if c.Key == "" {
-			return []byte(v.Reveal()), nil
+			return value, nil
 		}
-		doc[c.Key] = v.Reveal()
+		doc[c.Key] = string(value)
 		return json.MarshalIndent(doc, "", "  ")
 	})
 }
