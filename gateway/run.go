@@ -69,8 +69,9 @@ func (g *Gateway) Serve(ctx context.Context, in *Inbound) error {
 		serve(func() error { return g.packets(ctx, in) })
 	}
 	<-ctx.Done()
+	in.closeListeners()
+	wg.Wait() // the packet log first tells what was refused until now
 	in.Close()
-	wg.Wait()
 	select {
 	case err := <-errs:
 		return err
@@ -81,6 +82,14 @@ func (g *Gateway) Serve(ctx context.Context, in *Inbound) error {
 
 // Close closes the sockets. Serve does it too.
 func (in *Inbound) Close() {
+	in.closeListeners()
+	if in.Packets != nil {
+		_ = in.Packets.Close()
+	}
+}
+
+// closeListeners closes all but the packet log.
+func (in *Inbound) closeListeners() {
 	for _, l := range in.TCP {
 		_ = l.Close()
 	}
@@ -89,9 +98,6 @@ func (in *Inbound) Close() {
 	}
 	for _, p := range in.DNSPackets {
 		_ = p.Close()
-	}
-	if in.Packets != nil {
-		_ = in.Packets.Close()
 	}
 }
 
