@@ -4,7 +4,13 @@
 // A [Table] knows the placeholders of one policy snapshot. [Table.Plan] reads
 // a request that policy has allowed and says what will be done to it or why
 // it is refused; it needs no value, so that the decision can be recorded
-// before a secret is fetched. [Plan.Apply] then changes the outgoing request.
+// before a secret is fetched. [Plan.Apply] then changes the outgoing request,
+// and [Plan.Messages] what a WebSocket carries after it.
+//
+// A [Guard] knows the real values that are held. [Guard.Request], [Guard.Name]
+// and [Guard.Body] find them where a sandbox sends them; [Guard.Masker] gives
+// the [Masker] of the secrets that [Plan.Covered] names, whose Response covers
+// them in what the upstream sends back.
 package inject
 
 import (
