@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -29,11 +30,11 @@ type conn struct {
 	// host is the name behind dst, the canonical SNI, or the literal that
 	// was dialled. It is "" for plain HTTP on the address of denied names.
 	host     string
-	internal bool          // the gateway's own name
-	scheme   policy.Scheme // of what is spoken
-	tls      *audit.TLS    // nil on a connection without TLS
-	sni      string        // as sent
-	guard    *http1.Guard  // of HTTP/1.1
+	internal bool                      // the gateway's own name
+	scheme   policy.Scheme             // of what is spoken
+	tls      atomic.Pointer[audit.TLS] // nil on a connection without TLS; what it points to does not change
+	sni      string                    // as sent
+	guard    *http1.Guard              // of HTTP/1.1
 	outcome  atomic.Pointer[outcome]
 
 	// refusal is set on a connection that is kept open only to explain,
@@ -53,6 +54,7 @@ const portDoT = 853
 func (g *Gateway) serveConn(ctx context.Context, nc net.Conn, in *Inbound) {
 	c := &conn{g: g, snap: g.snap.Load(), id: audit.NewID(), started: g.Now(), client: newMeter(nc),
 		src: addrPort(nc.RemoteAddr()), dst: addrPort(nc.LocalAddr())}
+	defer c.survive()
 	sb, ok := in.Identify(c.src.Addr())
 	if !ok {
 		c.refuse(policy.Decision{Reason: policy.UnknownSandbox, Message: "no sandbox claims this address"})
@@ -64,7 +66,11 @@ func (g *Gateway) serveConn(ctx context.Context, nc net.Conn, in *Inbound) {
 		c.refuse(policy.Decision{Reason: policy.ConnectionLimit, Message: "the sandbox holds too many connections at once"})
 		return
 	}
-	c.client.onClose = out
+	c.client.whenClosed(out)
+	if !g.opened.add(c) {
+		c.client.reset() // the gateway has ended
+		return
+	}
 	if d := c.findHost(); d != nil {
 		c.explainOrReset(ctx, *d)
 		return
@@ -82,6 +88,15 @@ func (g *Gateway) serveConn(ctx context.Context, nc net.Conn, in *Inbound) {
 		c.relayTCP(ctx, d)
 	default:
 		c.peek(ctx, d, g.Limits.HelloTimeout)
+	}
+}
+
+// survive keeps a fault that one connection provokes from ending all others:
+// it is reset and the fault logged.
+func (c *conn) survive() {
+	if fault := recover(); fault != nil {
+		c.g.Logger.Error("connection was reset after a fault of the gateway", "conn", c.id, "fault", fault, "stack", string(debug.Stack()))
+		c.client.reset()
 	}
 }
 
@@ -288,13 +303,14 @@ func (c *conn) admitConn(d policy.Decision) error {
 		return err
 	}
 	if c.internal {
-		c.onEnd(nil)
+		c.client.whenClosed(c.end)
 		return nil
 	}
-	entry := c.g.live.add(c.sandbox.ID, c.request(c.scheme), func(why policy.Decision) {
-		c.client.revoke(why)
+	entry := c.g.live.add(&liveEntry{sandboxID: c.sandbox.ID, request: c.request(c.scheme), cut: c.client.revoke})
+	c.client.whenClosed(func() {
+		c.g.live.remove(entry)
+		c.end()
 	})
-	c.onEnd(entry)
 	if now := c.g.snap.Load(); now != c.snap {
 		// A reload came between the decision and the entry.
 		if d := now.decide(c.request(c.scheme)); d.Verdict != policy.Allow {
@@ -307,25 +323,28 @@ func (c *conn) admitConn(d policy.Decision) error {
 
 var errRevoked = errors.New("the policy that allowed the connection was replaced")
 
-// onEnd makes the close of the client's side write the end event.
-func (c *conn) onEnd(entry *liveEntry) {
-	out := c.client.onClose
-	c.client.onClose = func() {
-		c.g.live.remove(entry)
-		e := c.event(audit.KindConn, audit.PhaseEnd)
-		e.Bytes = &audit.Bytes{Sent: c.client.in.Load(), Received: c.client.out.Load()}
-		e.DurationMS = milliseconds(c.g.Now().Sub(c.started))
-		if o := c.outcome.Load(); o != nil {
-			e.Upstream, e.Error = o.upstream, o.failure
-		}
-		if why := c.client.revoked.Load(); why != nil {
-			e.Reason, e.Message = string(policy.Revoked), why.Message
-		}
-		c.g.recordOrLog(e)
-		if out != nil {
-			out()
-		}
+// end writes the end event.
+func (c *conn) end() {
+	e := c.event(audit.KindConn, audit.PhaseEnd)
+	e.Bytes = &audit.Bytes{Sent: c.client.in.Load(), Received: c.client.out.Load()}
+	e.DurationMS = milliseconds(c.g.Now().Sub(c.started))
+	if o := c.outcome.Load(); o != nil {
+		e.Upstream, e.Error = o.upstream, o.failure
 	}
+	if why := c.client.revoked.Load(); why != nil {
+		e.Reason, e.Message = string(policy.Revoked), why.Message
+	}
+	c.g.recordOrLog(e)
+}
+
+// noteTLS changes what is known of the connection's TLS.
+func (c *conn) noteTLS(change func(*audit.TLS)) {
+	var t audit.TLS
+	if now := c.tls.Load(); now != nil {
+		t = *now
+	}
+	change(&t)
+	c.tls.Store(&t)
 }
 
 // event begins an event about the connection.
@@ -336,7 +355,7 @@ func (c *conn) event(kind audit.Kind, phase audit.Phase) *event {
 	if c.sni != "" && c.sni != c.host {
 		e.SNI = c.sni
 	}
-	e.TLS = c.tls
+	e.TLS = c.tls.Load()
 	return e
 }
 

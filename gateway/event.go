@@ -21,10 +21,16 @@ func (g *Gateway) event(s *Snapshot, kind audit.Kind, phase audit.Phase, sb *ide
 	if sb != nil {
 		e.Sandbox = &audit.Sandbox{Name: sb.Name, ID: sb.ID, Parent: sb.Parent, Labels: sb.Labels}
 	}
-	if s != nil && s.Policy != nil {
-		e.Policy = &audit.Policy{Generation: s.Policy.Generation(), SHA256: s.Policy.SHA256()}
-	}
+	e.Policy = policyOf(s)
 	return e
+}
+
+// policyOf is the policy of s for the record.
+func policyOf(s *Snapshot) *audit.Policy {
+	if s == nil || s.Policy == nil {
+		return nil
+	}
+	return &audit.Policy{Generation: s.Policy.Generation(), SHA256: s.Policy.SHA256()}
 }
 
 // record writes e and returns when it would survive the end of the process.

@@ -4,13 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/textproto"
-	"net/url"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +17,9 @@ import (
 
 // exchange is one admitted request on its way, and its answer.
 type exchange struct {
-	r      *request
-	cancel context.CancelCauseFunc
+	r       *request
+	control *http.ResponseController // of the sandbox's side
+	cancel  context.CancelCauseFunc  // set before anybody else knows of the exchange
 
 	info     upstream.Info
 	handed   time.Time // when the request was handed upstream; zero before
@@ -32,9 +28,25 @@ type exchange struct {
 	sent     atomic.Int64
 	received atomic.Int64
 	failed   atomic.Pointer[error] // of the round trip or of a body
+	unread   atomic.Pointer[error] // of reading the request's body
+	broken   atomic.Bool           // the answer's body broke off
 	early    earlyHints
 	revoked  atomic.Pointer[policy.Decision]
 	hijacked atomic.Pointer[hijackedConn]
+
+	progress atomic.Int64 // when a byte last passed, in Unix nanoseconds
+	writing  atomic.Int64 // since when a write to the sandbox waits, likewise; 0 is none
+
+	mu       sync.Mutex // held while a cut touches the sandbox's side
+	over     bool       // its handler returns: the sandbox's side is no longer the exchange's
+	last     *time.Timer
+	upgraded io.Closer // the upstream's side after 101
+}
+
+func newExchange(r *request) *exchange {
+	x := &exchange{r: r, control: http.NewResponseController(r.w)}
+	x.moved()
+	return x
 }
 
 type exchangeKey struct{}
@@ -44,90 +56,120 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-// errRevokedExchange is why a request was cancelled whose allow was taken
-// back.
-var errRevokedExchange = errors.New("the policy no longer allows the request")
+// Why an exchange is ended from outside.
+var (
+	errRevokedExchange = errors.New("the policy no longer allows the request")
+	errStalled         = errors.New("no byte passed for too long")
+)
+
+// Why an exchange ends, besides what package upstream tells.
+var (
+	errUnaskedUpgrade = errors.New("the upstream switched protocols without being asked")
+	errClientGone     = errors.New("the client closed the connection")
+)
+
+// lastWords is how long a cut exchange has to tell the sandbox why.
+const lastWords = time.Second
+
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
+// context returns the context in which the request goes upstream.
+func (x *exchange) context(ctx context.Context) context.Context {
+	ctx = context.WithValue(ctx, exchangeKey{}, x)
+	ctx = upstream.WithInfo(upstream.WithRoute(ctx, x.r.route), &x.info)
+	return httptrace.WithClientTrace(ctx, x.early.trace(x.r))
+}
+
+// moved notes that something passed.
+func (x *exchange) moved() { x.progress.Store(x.r.g.Now().UnixNano()) }
+
+// waits notes that a write to the sandbox begins.
+func (x *exchange) waits() { x.writing.Store(x.r.g.Now().UnixNano()) }
+
+// written notes that it has ended.
+func (x *exchange) written() {
+	x.progress.Store(x.writing.Swap(0))
+}
+
+// overdue ends an exchange whose sandbox does not read, or in which nothing
+// passes at all.
+func (x *exchange) overdue(now time.Time) {
+	since := func(nanos int64) time.Duration { return now.Sub(time.Unix(0, nanos)) }
+	w := x.writing.Load()
+	if w != 0 && since(w) > x.r.g.Limits.StallTimeout || since(x.progress.Load()) > x.r.g.Limits.RelayIdle {
+		x.fail(errStalled)
+		x.cut(errStalled)
+	}
+}
 
 // revoke cuts the exchange because policy took its allow back.
 func (x *exchange) revoke(why policy.Decision) {
-	x.revoked.Store(&why)
-	x.cancel(errRevokedExchange)
-	if h := x.hijacked.Load(); h != nil {
-		_ = h.Close() // whoever copies sees it
+	if x.revoked.CompareAndSwap(nil, &why) {
+		x.cut(errRevokedExchange)
 	}
 }
 
-// outgoing makes the request as it is to leave: the same method, target,
-// fields and body, less what is between two hops, with the secrets in place.
-func (x *exchange) outgoing(ctx context.Context) (*http.Request, error) {
-	r := x.r
-	ctx = context.WithValue(ctx, exchangeKey{}, x)
-	ctx = upstream.WithInfo(upstream.WithRoute(ctx, r.route), &x.info)
-	ctx = httptrace.WithClientTrace(ctx, x.early.trace(r))
-	out := r.in.WithContext(ctx)
-	out.Header = r.in.Header.Clone()
-	out.URL = outgoingURL(r)
-	out.Host = r.authority
-	if r.in.ProtoMajor == 2 && isExtendedConnect(r.in) {
-		upgradeExtendedConnect(out)
-	} else {
-		dropHopByHop(out.Header, r.websocket)
-		if r.in.ContentLength == 0 {
-			out.Body = http.NoBody
-		} else {
-			most, _ := r.meters.maxima()
-			out.Body = &requestBody{ReadCloser: r.in.Body, x: x, most: most}
-		}
+// cut ends the exchange whatever it waits for: at once towards the upstream,
+// and towards the sandbox after a moment in which it may be told.
+func (x *exchange) cut(why error) {
+	x.cancel(why)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over {
+		return
 	}
-	if _, ok := out.Header["User-Agent"]; !ok {
-		out.Header["User-Agent"] = nil // absent stays absent
+	if x.upgraded != nil {
+		_ = x.upgraded.Close() // whoever copies sees it
 	}
-	if r.plan != nil {
-		if err := r.plan.Apply(out, r.values); err != nil {
-			return nil, err
-		}
+	if x.hijacked.Load() != nil {
+		x.sever()
+		return
 	}
-	return out, nil
+	_ = x.control.SetReadDeadline(past) // of the body; what fails has ended already
+	if x.last == nil {
+		x.last = time.AfterFunc(lastWords, func() {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.sever()
+		})
+	}
 }
 
-// outgoingURL names the request's target so that its bytes stay as they are.
-func outgoingURL(r *request) *url.URL {
-	u := &url.URL{Scheme: "http", Host: net.JoinHostPort(r.c.host, strconv.Itoa(int(r.c.dst.Port()))),
-		Path: r.in.URL.Path, RawPath: r.in.URL.RawPath, RawQuery: r.query,
-		ForceQuery: r.query == "" && strings.HasSuffix(r.in.RequestURI, "?")}
-	if r.c.scheme == policy.HTTPS {
-		u.Scheme = "https"
+// sever breaks the sandbox's side off: the connection of HTTP/1.1, the
+// stream of HTTP/2. Its caller holds mu.
+func (x *exchange) sever() {
+	switch {
+	case x.over:
+	case x.r.in.ProtoMajor == 2:
+		_ = x.control.SetReadDeadline(past) // likewise
+		_ = x.control.SetWriteDeadline(past)
+	default:
+		if why := x.revoked.Load(); why != nil {
+			x.r.c.client.revoke(*why)
+			return
+		}
+		x.r.c.client.reset()
 	}
-	if u.EscapedPath() != r.path && r.path != "*" && !strings.HasPrefix(r.path, "//") {
-		u.Opaque = r.path // net/url would write these bytes in another way
-	}
-	return u
 }
 
-// dropHopByHop removes what is meant for the next hop only (RFC 9110,
-// section 7.6.1). A WebSocket handshake keeps its offer.
-func dropHopByHop(h http.Header, websocket bool) {
-	trailers := false
-	for _, te := range splitList(h["Te"]) {
-		trailers = trailers || strings.EqualFold(te, "trailers")
+// upgradeTo notes the upstream's side of a connection that was taken over.
+func (x *exchange) upgradeTo(c io.Closer) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.upgraded = c
+	if x.revoked.Load() != nil {
+		_ = c.Close()
 	}
-	for _, name := range splitList(h["Connection"]) {
-		if !websocket || !strings.EqualFold(name, "upgrade") {
-			h.Del(textproto.TrimString(name))
-		}
-	}
-	for _, name := range []string{"Keep-Alive", "Te", "Transfer-Encoding", "Proxy-Connection", "Proxy-Authorization", "Http2-Settings"} {
-		h.Del(name)
-	}
-	h.Del("Connection")
-	if trailers {
-		h.Set("Te", "trailers")
-	}
-	if websocket {
-		h.Set("Connection", "Upgrade")
-		h.Set("Upgrade", "websocket")
-	} else {
-		h.Del("Upgrade")
+}
+
+// hijack notes the sandbox's side of a connection that was taken over.
+func (x *exchange) hijack(c *hijackedConn) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.hijacked.Store(c)
+	if x.revoked.Load() != nil {
+		x.sever()
 	}
 }
 
@@ -135,6 +177,7 @@ func dropHopByHop(h http.Header, websocket bool) {
 func (x *exchange) roundTrip(out *http.Request) (*http.Response, error) {
 	x.handed = x.r.g.Now()
 	resp, err := x.r.g.Upstream.Transport(x.r.c.sandbox.ID).RoundTrip(out)
+	x.early.stop() // none comes now, or one that comes late would meet the answer
 	if err != nil {
 		x.fail(err)
 		return nil, err
@@ -143,93 +186,12 @@ func (x *exchange) roundTrip(out *http.Request) (*http.Response, error) {
 		_, most := x.r.meters.maxima()
 		if most > 0 && resp.ContentLength > most {
 			_ = resp.Body.Close() // it is not read
-			x.fail(errTooLong)
-			return nil, errTooLong
+			x.fail(errAnswerTooLong)
+			return nil, errAnswerTooLong
 		}
 		resp.Body = &answerBody{ReadCloser: resp.Body, x: x, most: most}
 	}
 	return resp, nil
-}
-
-// response makes the answer ready for the sandbox's side, or makes one for a
-// round trip that failed.
-func (x *exchange) response(resp *http.Response, err error) *http.Response {
-	if resp == nil {
-		x.fail(err)
-		return x.badGateway(err)
-	}
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		if !x.r.websocket || !switchesToWebSocket(resp.Header) {
-			_ = resp.Body.Close() // the upstream speaks something that nobody asked for
-			x.fail(errUnaskedUpgrade)
-			return x.badGateway(errUnaskedUpgrade)
-		}
-		x.length = -1
-		return resp
-	}
-	for _, name := range splitList(resp.Header["Connection"]) {
-		resp.Header.Del(name)
-	}
-	for _, name := range []string{"Connection", "Upgrade", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Transfer-Encoding"} {
-		resp.Header.Del(name)
-	}
-	if len(resp.Trailer) > 0 && x.r.in.ProtoMajor == 1 {
-		resp.Header.Del("Content-Length") // HTTP/1.1 carries trailers in chunks only
-		resp.ContentLength = -1
-	}
-	if x.r.head.Upgrade {
-		resp.Header.Set("Connection", "close") // the guard no longer reads this connection
-	}
-	x.length = resp.ContentLength
-	if _, ok := resp.Header["Date"]; !ok {
-		resp.Header["Date"] = nil // absent stays absent
-	}
-	if _, ok := resp.Header["Content-Type"]; !ok {
-		resp.Header["Content-Type"] = nil // the server would guess one
-	}
-	return resp
-}
-
-var errUnaskedUpgrade = errors.New("the upstream switched protocols without being asked")
-
-// badGateway is the answer for an upstream that could not be had. It carries
-// a class of error, never its text.
-func (x *exchange) badGateway(err error) *http.Response {
-	class, detail := upstream.ErrorClass(err)
-	for _, own := range []error{errUnaskedUpgrade, errBudget, errTooLong} {
-		if errors.Is(err, own) {
-			class, detail = "protocol", own.Error()
-		}
-	}
-	f := refusal{Status: http.StatusBadGateway, Reason: "upstream_" + class, Request: x.r.id, Host: x.r.c.host,
-		Detail: "no answer from " + x.r.c.host + ": " + detail}
-	if class == "timeout" {
-		f.Status = http.StatusGatewayTimeout
-	}
-	rec := &recorded{header: http.Header{}}
-	answer(rec, x.r.in, f)
-	x.length = int64(len(rec.body))
-	return &http.Response{StatusCode: rec.status, Header: rec.header, ContentLength: x.length,
-		Body: io.NopCloser(strings.NewReader(string(rec.body))), Request: x.r.in}
-}
-
-// recorded keeps an answer of the gateway's own, to be sent by the engine.
-type recorded struct {
-	header http.Header
-	status int
-	body   []byte
-}
-
-// Header returns the fields of the answer.
-func (r *recorded) Header() http.Header { return r.header }
-
-// WriteHeader keeps the status.
-func (r *recorded) WriteHeader(code int) { r.status = code }
-
-// Write keeps the body.
-func (r *recorded) Write(p []byte) (int, error) {
-	r.body = append(r.body, p...)
-	return len(p), nil
 }
 
 // fail notes why the exchange, or a part of it, did not happen. The first
@@ -256,20 +218,20 @@ func (x *exchange) finish() {
 		_ = h.Close()
 		return
 	}
-	if x.failure() != nil && x.status != 0 && x.length != 0 && x.truncated() {
+	if x.broken.Load() && x.length != 0 {
 		panic(http.ErrAbortHandler)
 	}
-}
-
-// truncated says whether an answer of the upstream's broke off.
-func (x *exchange) truncated() bool {
-	var b *bodyError
-	return errors.As(x.failure(), &b)
 }
 
 // end writes the end event.
 func (x *exchange) end() {
 	r := x.r
+	x.mu.Lock()
+	x.over = true
+	if x.last != nil {
+		x.last.Stop()
+	}
+	x.mu.Unlock()
 	x.early.stop()
 	e := r.event(r.kind(), audit.PhaseEnd)
 	e.HTTP.Status = x.status
@@ -281,94 +243,10 @@ func (x *exchange) end() {
 	if !x.handed.IsZero() {
 		e.GatewayMS = milliseconds(x.handed.Sub(r.started))
 	}
-	switch why := x.revoked.Load(); {
-	case why != nil:
-		e.Reason, e.Message = string(policy.Revoked), why.Message
-	case errors.Is(x.failure(), errBudget):
-		e.Reason, e.Message = string(policy.ByteBudget), errBudget.Error()
-	case errors.Is(x.failure(), errTooLong):
-		e.Reason, e.Message = string(policy.BodyTooLarge), errTooLong.Error()
-	case x.failure() != nil:
-		e.Error = failureOf(x.failure())
+	if d := x.taken(x.failure()); d != nil {
+		e.Reason, e.Message = string(d.Reason), d.Message
+	} else if err := x.failure(); err != nil {
+		e.Error = failureOf(err)
 	}
 	r.g.recordOrLog(e)
-}
-
-// bodyError is an answer's body that broke off.
-type bodyError struct{ error }
-
-// Unwrap returns what broke it off.
-func (b *bodyError) Unwrap() error { return b.error }
-
-// answerBody counts an answer and notes when it breaks off.
-type answerBody struct {
-	io.ReadCloser
-	x    *exchange
-	most int64 // bytes; 0 is no bound
-}
-
-func (b *answerBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	total := b.x.received.Add(int64(n))
-	if e := b.x.r.meters.add(0, int64(n)); e != nil && (err == nil || err == io.EOF) {
-		n, err = 0, e
-	}
-	if b.most > 0 && total > b.most {
-		n, err = 0, errTooLong
-	}
-	if err != nil && err != io.EOF {
-		b.x.fail(&bodyError{err})
-	}
-	return n, err
-}
-
-// requestBody counts a request's body.
-type requestBody struct {
-	io.ReadCloser
-	x    *exchange
-	most int64 // bytes; 0 is no bound
-}
-
-func (b *requestBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	total := b.x.sent.Add(int64(n))
-	if e := b.x.r.meters.add(int64(n), 0); e != nil {
-		return 0, e
-	}
-	if b.most > 0 && total > b.most {
-		return 0, errTooLong
-	}
-	return n, err
-}
-
-// earlyHints passes informational answers on (RFC 9110, section 15.2) until
-// the final one is under way.
-type earlyHints struct {
-	mu   sync.Mutex
-	over bool
-}
-
-func (h *earlyHints) stop() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.over = true
-}
-
-func (h *earlyHints) trace(r *request) *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{Got1xxResponse: func(code int, fields textproto.MIMEHeader) error {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.over || code == http.StatusContinue || code == http.StatusSwitchingProtocols || r.in.ProtoMajor == 1 && r.in.ProtoMinor == 0 {
-			return nil
-		}
-		out := r.w.Header()
-		for k, v := range fields {
-			out[k] = v
-		}
-		r.w.WriteHeader(code)
-		for k := range fields {
-			delete(out, k)
-		}
-		return nil
-	}}
 }

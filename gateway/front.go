@@ -36,12 +36,12 @@ func newFront(g *Gateway) *front {
 		Protocols:         &protocols,
 		ReadHeaderTimeout: g.Limits.HeadTimeout,
 		IdleTimeout:       g.Limits.IdleTimeout,
-		MaxHeaderBytes:    g.Limits.MaxHead + 8<<10, // the guard is the stricter
+		MaxHeaderBytes:    2 * g.Limits.MaxHead, // what is over MaxHead is refused by the gateway, which records it
 		HTTP2: &http.HTTP2Config{
+			// No pings: a client that is busy answers none, and one that is
+			// gone is known by its kernel.
 			MaxConcurrentStreams: maxStreams,
-			SendPingTimeout:      time.Minute,
-			PingTimeout:          15 * time.Second,
-			WriteByteTimeout:     time.Minute,
+			WriteByteTimeout:     g.Limits.StallTimeout,
 		},
 		ErrorLog: g.Logger.Named("front").StandardLogger(nil),
 		ConnContext: func(ctx context.Context, nc net.Conn) context.Context {
@@ -105,11 +105,16 @@ func (f *front) tls(c *conn, t *tls.Conn) { f.hand(c, &clearConn{Conn: t, c: c})
 
 func (f *front) hand(c *conn, nc net.Conn) {
 	fc := &frontConn{Conn: nc, c: c}
-	if c.tls != nil && c.tls.ALPN == "h2" {
+	// The server waits without a bound for the bytes by which it tells the
+	// protocols apart; it lifts this deadline when it has them.
+	_ = c.client.SetReadDeadline(time.Now().Add(c.g.Limits.HeadTimeout)) // an error comes again from the first read
+	if t := c.tls.Load(); t != nil && t.ALPN == "h2" {
 		fc.Conn = &prefaceConn{Conn: nc}
 	} else {
-		fc.guard = http1.NewGuard(nc, c.g.Limits.MaxHead, c.g.Limits.MaxFields)
+		l := c.g.Limits
+		fc.guard = http1.NewGuard(nc, http1.Limits{Head: l.MaxHead, Fields: l.MaxFields, HeadTimeout: l.HeadTimeout, BodyTimeout: l.StallTimeout})
 		fc.Conn = fc.guard
+		c.client.stall = l.StallTimeout
 	}
 	c.guard = fc.guard
 	select {

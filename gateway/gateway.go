@@ -80,7 +80,8 @@ type Limits struct {
 	HelloTimeout       time.Duration // until a ClientHello or request line is whole; default 10 s
 	HeadTimeout        time.Duration // until a request head is whole; default 30 s
 	IdleTimeout        time.Duration // a kept connection without a request; default 5 min
-	RelayIdle          time.Duration // a relay without a byte in either direction; default 2 h
+	StallTimeout       time.Duration // a write, or a body being read, that makes no progress; default 15 min
+	RelayIdle          time.Duration // a relay or exchange without a byte in either direction; default 2 h
 	MaxHead            int           // bytes of a request head; default 128 KiB
 	MaxFields          int           // header fields of a request; default 512
 }
@@ -103,6 +104,7 @@ func (l *Limits) defaults() {
 	wait(&l.HelloTimeout, 10*time.Second)
 	wait(&l.HeadTimeout, 30*time.Second)
 	wait(&l.IdleTimeout, 5*time.Minute)
+	wait(&l.StallTimeout, 15*time.Minute)
 	wait(&l.RelayIdle, 2*time.Hour)
 }
 
@@ -119,7 +121,9 @@ type Gateway struct {
 	states     sync.Map // lifecycle ID → *sandboxState
 	open       atomic.Int64
 	denied     atomic.Uint64
-	conns      sync.WaitGroup
+	opened     opened
+	serving    tracker // goroutines of serveConn
+	handling   tracker // goroutines of serveHTTP
 }
 
 // New returns a Gateway that denies everything until Swap gives it a policy.
@@ -179,7 +183,8 @@ func (g *Gateway) Policy() *policy.Set {
 }
 
 // Run serves HTTP on the connections that Serve brings, until ctx ends. It
-// then lets requests finish for the time that grace gives and cuts the rest.
+// then lets requests finish for the time that grace gives, cuts the rest, and
+// returns when the end of everything has been recorded.
 func (g *Gateway) Run(ctx context.Context, grace time.Duration) error {
 	done := make(chan error, 1)
 	go func() { done <- g.front.serve() }()
@@ -189,6 +194,7 @@ func (g *Gateway) Run(ctx context.Context, grace time.Duration) error {
 		select {
 		case <-tick.C:
 			g.recheck()
+			g.live.expire(g.Now())
 			g.saveBudgets()
 			continue
 		case err := <-done:
@@ -202,7 +208,9 @@ func (g *Gateway) Run(ctx context.Context, grace time.Duration) error {
 	g.front.shutdown(drain)
 	g.live.waitFor(drain)
 	g.live.cutAll()
-	g.conns.Wait()
+	g.opened.end()
+	g.serving.end()
+	g.handling.end()
 	<-done
 	g.saveBudgets()
 	return nil
@@ -217,6 +225,7 @@ func (g *Gateway) saveBudgets() {
 // Forget cuts everything of a sandbox whose life has ended.
 func (g *Gateway) Forget(id string) {
 	g.live.cutSandbox(id)
+	g.opened.resetSandbox(id)
 	g.Upstream.CloseSandbox(id)
 	g.states.Delete(id)
 }
@@ -232,9 +241,7 @@ func (g *Gateway) CutAll() { g.live.cutAll() }
 const recheckEvery = 5 * time.Second
 
 func (g *Gateway) recheck() {
-	if s := g.snap.Load(); s != nil {
-		g.live.recheck(s.Policy, g.Now())
-	}
+	g.live.recheck(g.snap.Load(), g.Now())
 }
 
 // decide asks the policy in force. Without one, everything is denied.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -28,12 +29,16 @@ const (
 // are relayed, or the connection is refused.
 var errNotOpened = errors.New("TLS is not opened")
 
+// errNotRecorded ends one whose decision could not be recorded or no longer
+// holds.
+var errNotRecorded = errors.New("connection is not admitted")
+
 // serveTLS reads the ClientHello, decides, and opens or relays the
 // connection. A refusal was already found (and, unless the name was still
 // unknown, recorded) before: such a connection is opened only to explain.
 func (c *conn) serveTLS(ctx context.Context, first []byte, refusal *policy.Decision) {
 	recorded := refusal != nil && c.host != ""
-	c.tls = &audit.TLS{}
+	c.noteTLS(func(*audit.TLS) {})
 	c.scheme = policy.HTTPS
 	h := &helloConn{meter: c.client, recording: true}
 	var d policy.Decision
@@ -42,7 +47,7 @@ func (c *conn) serveTLS(ctx context.Context, first []byte, refusal *policy.Decis
 			h.recording = false
 			d = c.decideHello(hello, refusal)
 			if err := c.recordHello(d, recorded); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%w: %w", errNotRecorded, err)
 			}
 			if d.Relay == policy.RelayPassthrough {
 				return nil, errNotOpened
@@ -67,7 +72,7 @@ func (c *conn) serveTLS(ctx context.Context, first []byte, refusal *policy.Decis
 		c.helloFailed(h, err, d, recorded)
 	default:
 		state := server.ConnectionState()
-		c.tls.Version, c.tls.ALPN = tlsVersion(state.Version), state.NegotiatedProtocol
+		c.noteTLS(func(t *audit.TLS) { t.Version, t.ALPN = tlsVersion(state.Version), state.NegotiatedProtocol })
 		c.g.front.tls(c, server)
 	}
 }
@@ -76,7 +81,8 @@ func (c *conn) serveTLS(ctx context.Context, first []byte, refusal *policy.Decis
 // address, and asks policy.
 func (c *conn) decideHello(hello *tls.ClientHelloInfo, refusal *policy.Decision) policy.Decision {
 	c.sni = hello.ServerName
-	c.tls.ECH = slices.Contains(hello.Extensions, uint16(extensionECH))
+	ech := slices.Contains(hello.Extensions, uint16(extensionECH))
+	c.noteTLS(func(t *audit.TLS) { t.ECH = ech })
 	deny := func(r policy.Reason, message string) policy.Decision {
 		return policy.Decision{Reason: r, Message: message}
 	}
@@ -84,7 +90,7 @@ func (c *conn) decideHello(hello *tls.ClientHelloInfo, refusal *policy.Decision)
 		if c.host != "" && policy.IsIP(c.host) && refusal == nil {
 			return c.snap.decide(c.request(policy.HTTPS))
 		}
-		if c.tls.ECH {
+		if ech {
 			return deny(policy.ECHUnsupported, "the ClientHello hides its server name")
 		}
 		return deny(policy.NoSNI, "the ClientHello has no server name")
@@ -114,7 +120,7 @@ func (c *conn) decideHello(hello *tls.ClientHelloInfo, refusal *policy.Decision)
 		return policy.Decision{Verdict: policy.Allow, Reason: policy.GatewayName, Relay: policy.RelayIntercept}
 	}
 	d := c.snap.decide(c.request(policy.HTTPS))
-	if d.Relay == policy.RelayPassthrough && c.tls.ECH {
+	if d.Relay == policy.RelayPassthrough && ech {
 		return deny(policy.ECHUnsupported, "a connection that is not opened must not hide a second server name")
 	}
 	return d
@@ -123,10 +129,11 @@ func (c *conn) decideHello(hello *tls.ClientHelloInfo, refusal *policy.Decision)
 // recordHello writes the connection's decision, unless it was recorded when
 // the refusal was found.
 func (c *conn) recordHello(d policy.Decision, recorded bool) error {
-	c.tls.Mode = "intercept"
+	mode := "intercept"
 	if d.Relay == policy.RelayPassthrough {
-		c.tls.Mode = "passthrough"
+		mode = "passthrough"
 	}
+	c.noteTLS(func(t *audit.TLS) { t.Mode = mode })
 	if d.Verdict == policy.Allow {
 		if d.Relay == policy.RelayPassthrough {
 			return nil // relayPassthrough records, with the address it dials
@@ -167,6 +174,7 @@ func (c *conn) helloFailed(h *helloConn, err error, d policy.Decision, recorded 
 		}
 		_ = c.recordDenial(d)
 		h.alert(alertHandshake)
+	case errors.Is(err, errNotRecorded): // reset already
 	case errors.Is(err, errNotOpened): // refused, and not to be explained
 		h.alert(alertUnrecognized)
 	case h.answering:
@@ -181,7 +189,7 @@ func (c *conn) helloFailed(h *helloConn, err error, d policy.Decision, recorded 
 // recordHandshakeFailure writes the decision about a handshake that the
 // client broke off, with the reason where it is the common one.
 func (c *conn) recordHandshakeFailure(err error) {
-	if c.refusal != nil {
+	if c.refusal != nil || c.client.revoked.Load() != nil {
 		return // the connection was refused; that it was not told why is no attempt of its own
 	}
 	e := c.event(audit.KindTLS, audit.PhaseDecision)
@@ -190,9 +198,8 @@ func (c *conn) recordHandshakeFailure(err error) {
 	if alert, ok := distrust(err); ok {
 		d.Message = "the client does not trust the gateway's certificate authority; see http://" + Name + "/env.sh for the variables that make it"
 		e.Error.Class = "client_rejected_ca"
-		t := *c.tls
-		t.Alert = alert
-		e.TLS = &t
+		c.noteTLS(func(t *audit.TLS) { t.Alert = alert })
+		e.TLS = c.tls.Load()
 	}
 	e.decide(d)
 	c.g.recordOrLog(e)

@@ -20,10 +20,13 @@ type liveEntry struct {
 	sandboxID string
 	request   policy.Request
 	cut       func(policy.Decision)
+
+	// overdue ends what has made no progress for too long, if it is so; nil
+	// for what watches itself.
+	overdue func(now time.Time)
 }
 
-func (l *live) add(sandboxID string, r policy.Request, cut func(policy.Decision)) *liveEntry {
-	e := &liveEntry{sandboxID: sandboxID, request: r, cut: cut}
+func (l *live) add(e *liveEntry) *liveEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.entries == nil {
@@ -34,9 +37,6 @@ func (l *live) add(sandboxID string, r policy.Request, cut func(policy.Decision)
 }
 
 func (l *live) remove(e *liveEntry) {
-	if e == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.entries, e)
@@ -46,14 +46,29 @@ func (l *live) remove(e *liveEntry) {
 	}
 }
 
-// recheck asks set about everything that is open and cuts what it denies.
-func (l *live) recheck(set *policy.Set, now time.Time) {
+// recheck asks s about everything that is open and cuts what it denies.
+func (l *live) recheck(s *Snapshot, now time.Time) {
 	l.cutWhere(func(e *liveEntry) (policy.Decision, bool) {
 		r := e.request
 		r.Now = now
-		d := set.Decide(r)
+		d := s.decide(r)
 		return d, d.Verdict != policy.Allow
 	})
+}
+
+// expire ends what has made no progress for too long.
+func (l *live) expire(now time.Time) {
+	var watched []func(time.Time)
+	l.mu.Lock()
+	for e := range l.entries {
+		if e.overdue != nil {
+			watched = append(watched, e.overdue)
+		}
+	}
+	l.mu.Unlock()
+	for _, overdue := range watched {
+		overdue(now)
+	}
 }
 
 // cutSandbox cuts everything of one life of a sandbox.

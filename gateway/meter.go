@@ -17,10 +17,13 @@ type meter struct {
 	net.Conn
 	in, out atomic.Int64 // bytes read from and written to the sandbox
 
-	held    []byte // peeked, to be read again; used by one reader at a time
-	closed  sync.Once
-	onClose func() // set before the connection is shared
+	held    []byte        // peeked, to be read again; used by one reader at a time
+	stall   time.Duration // bounds each write; 0 does not. Set before the connection is shared
 	revoked atomic.Pointer[policy.Decision]
+
+	mu     sync.Mutex
+	closed bool
+	after  []func() // what is to be told of the close
 }
 
 func newMeter(c net.Conn) *meter { return &meter{Conn: c} }
@@ -59,6 +62,9 @@ func (m *meter) Read(p []byte) (int, error) {
 }
 
 func (m *meter) Write(p []byte) (int, error) {
+	if m.stall > 0 {
+		_ = m.Conn.SetWriteDeadline(time.Now().Add(m.stall)) // an error comes again from Write
+	}
 	n, err := m.Conn.Write(p)
 	m.out.Add(int64(n))
 	return n, err
@@ -72,14 +78,31 @@ func (m *meter) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Close closes the connection and, the first time, tells onClose.
+// whenClosed has f called once, when the connection is closed: at once if it
+// is already.
+func (m *meter) whenClosed(f func()) {
+	m.mu.Lock()
+	closed := m.closed
+	if !closed {
+		m.after = append(m.after, f)
+	}
+	m.mu.Unlock()
+	if closed {
+		f()
+	}
+}
+
+// Close closes the connection and, the first time, tells who asked to know.
 func (m *meter) Close() error {
 	err := m.Conn.Close()
-	m.closed.Do(func() {
-		if m.onClose != nil {
-			m.onClose()
-		}
-	})
+	m.mu.Lock()
+	m.closed = true
+	after := m.after
+	m.after = nil
+	m.mu.Unlock()
+	for _, f := range after {
+		f()
+	}
 	return err
 }
 
@@ -93,7 +116,7 @@ func (m *meter) reset() {
 
 // revoke resets a connection that policy no longer allows.
 func (m *meter) revoke(why policy.Decision) {
-	m.revoked.Store(&why)
+	m.revoked.CompareAndSwap(nil, &why)
 	m.reset()
 }
 

@@ -51,8 +51,15 @@ func (c *conn) relay(ctx context.Context, d policy.Decision) {
 	if err := c.admitConn(d); err != nil {
 		return
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.client.whenClosed(cancel)
 	var info upstream.Info
 	up, err := g.Upstream.Dial(upstream.WithInfo(ctx, &info), r)
+	if err == nil && ctx.Err() != nil { // cut in the meantime: what was peeked must not leave
+		err = ctx.Err()
+		_ = up.Close() // nothing was said
+	}
 	o := &outcome{upstream: upstreamOf(info)}
 	c.outcome.Store(o)
 	if err != nil {
@@ -105,7 +112,13 @@ func upstreamOf(i upstream.Info) *audit.Upstream {
 		TLSVersion: i.TLSVersion, ALPN: i.ALPN, ConnectMS: milliseconds(i.Connect)}
 }
 
+// failureOf classes an error, in words that are safe to record and to show.
 func failureOf(err error) *audit.Error {
+	for own, class := range map[error]string{errUnaskedUpgrade: "protocol", errClientGone: "reset", errRelayIdle: "timeout", errStalled: "timeout"} {
+		if errors.Is(err, own) {
+			return &audit.Error{Class: class, Detail: own.Error()}
+		}
+	}
 	class, detail := upstream.ErrorClass(err)
 	return &audit.Error{Class: class, Detail: detail}
 }
@@ -142,8 +155,11 @@ func copyHalf(dst, src net.Conn, count func(int64) error, last *atomic.Int64, id
 			last.Store(time.Now().UnixNano())
 			if over := count(int64(n)); over != nil {
 				err = over
-			} else if _, werr := dst.Write((*bp)[:n]); werr != nil {
-				err = werr
+			} else {
+				_ = dst.SetWriteDeadline(time.Now().Add(idle)) // likewise
+				if _, werr := dst.Write((*bp)[:n]); werr != nil {
+					err = &writeError{werr}
+				}
 			}
 		}
 		switch {
@@ -154,7 +170,7 @@ func copyHalf(dst, src net.Conn, count func(int64) error, last *atomic.Int64, id
 				return ignoreClosed(c.CloseWrite())
 			}
 			return ignoreClosed(dst.Close())
-		case isTimeout(err):
+		case isTimeout(err) && !errors.As(err, new(*writeError)):
 			if time.Since(time.Unix(0, last.Load())) < idle {
 				continue
 			}
@@ -168,6 +184,12 @@ func copyHalf(dst, src net.Conn, count func(int64) error, last *atomic.Int64, id
 		return err
 	}
 }
+
+// writeError is an error of the side that is written to.
+type writeError struct{ error }
+
+// Unwrap returns what the write failed with.
+func (w *writeError) Unwrap() error { return w.error }
 
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {

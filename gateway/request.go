@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -41,15 +42,18 @@ type request struct {
 	refused  upstream.Route // with the address for which the host was refused
 	values   map[string]secrets.Value
 	withheld []inject.Use // of a refusal
+	x        *exchange
+	out      *http.Request // as it is to leave
 }
 
 // serveHTTP takes one request from its head to its end. A step that denies
 // ends it; nothing leaves before the decision is recorded.
 func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 	c := connOf(in.Context())
-	if c == nil {
+	if c == nil || !g.handling.enter() {
 		panic(http.ErrAbortHandler) // no connection without a decision reaches the server
 	}
+	defer g.handling.leave()
 	r := &request{g: g, c: c, snap: g.snap.Load(), id: audit.NewID(), started: g.Now(), w: w, in: in,
 		method: in.Method, decision: policy.Decision{Verdict: policy.Allow, Reason: policy.GatewayName}}
 	for _, step := range []func(*request) *policy.Decision{
@@ -63,6 +67,7 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 		(*request).planSecrets,
 		(*request).findRoute,
 		(*request).fetchSecrets,
+		(*request).prepare,
 	} {
 		if d := step(r); d != nil {
 			r.refuse(*d)
@@ -94,9 +99,8 @@ func (r *request) readHead() *policy.Decision {
 			return violation(v)
 		}
 		r.head, r.method, target = head, head.Method, head.Target
-	} else if isExtendedConnect(r.in) {
-		r.method, r.websocket = http.MethodGet, true
-		target = r.in.URL.RequestURI()
+	} else if d := r.readHead2(); d != nil {
+		return d
 	}
 	for i := range len(target) {
 		if ch := target[i]; ch <= ' ' || ch == 0x7f || ch == '#' {
@@ -104,6 +108,27 @@ func (r *request) readHead() *policy.Decision {
 		}
 	}
 	r.path, r.query, _ = strings.Cut(target, "?")
+	if !strings.HasPrefix(r.path, "/") && r.path != "*" && r.method != http.MethodConnect {
+		return deny(policy.ProtocolError, "the request target is not a path")
+	}
+	return nil
+}
+
+// readHead2 is readHead of HTTP/2, where net/http has read the fields.
+func (r *request) readHead2() *policy.Decision {
+	if isExtendedConnect(r.in) {
+		r.method, r.websocket = http.MethodGet, true
+	}
+	size, fields := len(r.in.RequestURI)+len(r.in.Host), 0
+	for name, values := range r.in.Header {
+		for _, v := range values {
+			size += len(name) + len(v) + len(": \r\n")
+		}
+		fields += len(values)
+	}
+	if l := r.g.Limits; size > l.MaxHead || fields > l.MaxFields {
+		return deny(policy.HeaderTooLarge, "the request head is too large")
+	}
 	return nil
 }
 
@@ -113,6 +138,8 @@ func violation(v *http1.Violation) *policy.Decision {
 		return deny(policy.HeaderTooLarge, v.Detail)
 	case v.Host:
 		return deny(policy.AuthorityAmbiguous, v.Detail)
+	case v.Malformed:
+		return deny(policy.ProtocolError, v.Detail)
 	}
 	return deny(policy.Smuggling, v.Detail)
 }
@@ -134,10 +161,10 @@ func (r *request) checkMethod() *policy.Decision {
 // checkAuthority holds the request to the one name of its connection.
 func (r *request) checkAuthority() *policy.Decision {
 	if r.authority == "" {
-		if r.c.tls == nil && r.head.Authority == "" || r.in.ProtoMajor == 2 {
+		if r.head.Authority == "" && (r.c.tls.Load() == nil || r.in.ProtoAtLeast(1, 1)) {
 			return deny(policy.AuthorityAmbiguous, "the request names no host")
 		}
-		r.authority = r.c.host // HTTP/1.0 without Host, inside TLS
+		r.authority = r.c.host // HTTP/1.0 without Host, inside TLS or with an absolute target
 	}
 	scheme, standard := "https", uint16(443)
 	if r.c.scheme == policy.HTTP {
@@ -231,9 +258,12 @@ func (r *request) planSecrets() *policy.Decision {
 	if r.c.internal {
 		return nil
 	}
+	if r.snap.Inject == nil || r.snap.Secrets == nil {
+		return deny(policy.PolicyUnavailable, "the gateway has no secrets in force")
+	}
 	plan, refusal := r.snap.Inject.Plan(inject.Input{
 		Sandbox: r.c.sandbox.Policy, Request: r.in, Host: r.c.host, Scheme: r.c.scheme,
-		Intercepted: r.c.tls != nil, Decision: r.decision,
+		Intercepted: r.c.tls.Load() != nil, Decision: r.decision,
 	})
 	if refusal != nil {
 		d := deny(refusal.Reason, refusal.Message)
@@ -281,6 +311,33 @@ func (r *request) fetchSecrets() *policy.Decision {
 	return nil
 }
 
+// prepare makes the request as it is to leave, so that one which cannot be
+// made is not admitted.
+func (r *request) prepare() *policy.Decision {
+	if r.c.internal {
+		return nil
+	}
+	r.x = newExchange(r)
+	out, err := r.x.outgoing()
+	if err == nil {
+		r.out = out
+		return nil
+	}
+	var refused *inject.Refusal
+	d := deny(policy.SecretUnavailable, "the secret cannot stand where its placeholder does")
+	switch unread := r.x.unread.Load(); {
+	case errors.As(err, &refused):
+		d = deny(refused.Reason, refused.Message)
+		r.refusedUses(refused.Uses)
+	case unread != nil:
+		if d = r.x.taken(*unread); d == nil {
+			d = deny(policy.ProtocolError, "the request body broke off")
+		}
+	}
+	d.Rule = r.decision.Rule
+	return d
+}
+
 func (r *request) refusedUses(us []inject.Use) { r.withheld = us }
 
 // uses is what the plan does, for the record.
@@ -319,7 +376,7 @@ func (r *request) kind() audit.Kind {
 // event begins an event about the request.
 func (r *request) event(kind audit.Kind, phase audit.Phase) *event {
 	e := r.c.event(kind, phase)
-	e.Event.Policy = r.g.event(r.snap, kind, phase, nil).Event.Policy
+	e.Event.Policy = policyOf(r.snap)
 	e.Req = r.id
 	if r.authority != "" && r.authority != r.c.host {
 		e.Authority = r.authority
@@ -385,10 +442,11 @@ func deny(reason policy.Reason, message string) *policy.Decision {
 
 // forward sends the request on and its answer back, and records the end.
 func (r *request) forward() {
+	x := r.x
 	ctx, cancel := context.WithCancelCause(r.in.Context())
 	defer cancel(nil)
-	x := &exchange{r: r, cancel: cancel}
-	entry := r.g.live.add(r.c.sandbox.ID, r.policyRequest(), func(why policy.Decision) { x.revoke(why) })
+	x.cancel = cancel
+	entry := r.g.live.add(&liveEntry{sandboxID: r.c.sandbox.ID, request: r.policyRequest(), cut: x.revoke, overdue: x.overdue})
 	defer r.g.live.remove(entry)
 	defer x.end()
 	if now := r.g.snap.Load(); now != r.snap {
@@ -397,11 +455,5 @@ func (r *request) forward() {
 			x.revoke(d)
 		}
 	}
-	out, err := x.outgoing(ctx)
-	if err != nil {
-		x.fail(err)
-		r.reply(policy.Decision{Reason: policy.SecretUnavailable, Message: "the secret cannot stand where its placeholder does"})
-		return
-	}
-	r.g.engine.run(x, out)
+	r.g.engine.run(x, r.out.WithContext(x.context(ctx)))
 }

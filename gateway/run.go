@@ -124,6 +124,13 @@ func (g *Gateway) accept(ctx context.Context, l net.Listener, in *Inbound) error
 		default:
 			return err
 		}
-		g.conns.Go(func() { g.serveConn(context.WithoutCancel(ctx), nc, in) })
+		if !g.serving.enter() {
+			_ = nc.Close() // the gateway has ended
+			return nil
+		}
+		go func() {
+			defer g.serving.leave()
+			g.serveConn(context.WithoutCancel(ctx), nc, in)
+		}()
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -59,29 +61,50 @@ func (h *streamHijacker) WriteHeader(code int) {
 
 // Hijack takes the stream over.
 func (h *streamHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c := &hijackedConn{Conn: &streamConn{h.answerWriter}, x: h.x}
-	h.x.hijacked.Store(c)
-	if h.x.revoked.Load() != nil {
-		_ = c.Close()
-	}
+	c := &hijackedConn{Conn: &streamConn{w: h.answerWriter}, x: h.x}
+	h.x.hijack(c)
 	return c, bufio.NewReadWriter(bufio.NewReader(bytes.NewReader(nil)), bufio.NewWriter(io.Discard)), nil
 }
 
-// streamConn is an HTTP/2 stream as a connection.
-type streamConn struct{ w *answerWriter }
+// streamConn is an HTTP/2 stream as a connection. Who copies on it may do so
+// for a moment longer than its handler runs, which the stream must not see.
+type streamConn struct {
+	w *answerWriter
+
+	mu     sync.Mutex // held while the stream is written to
+	closed atomic.Bool
+}
 
 func (s *streamConn) Read(p []byte) (int, error) { return s.w.x.r.in.Body.Read(p) }
 
 func (s *streamConn) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return 0, net.ErrClosed
+	}
 	n, err := s.w.ResponseWriter.Write(p)
 	if err == nil {
-		err = s.w.control.Flush()
+		err = s.w.x.control.Flush()
 	}
 	return n, err
 }
 
-// Close ends reading; the stream itself ends with its handler.
-func (s *streamConn) Close() error { return s.w.x.r.in.Body.Close() }
+// Close ends reading and waits for the write that is under way, which is cut
+// if the client does not take it. The stream itself ends with its handler.
+func (s *streamConn) Close() error {
+	s.closed.Store(true)
+	err := s.w.x.r.in.Body.Close()
+	cut := time.AfterFunc(lastWords, func() {
+		s.w.x.mu.Lock()
+		defer s.w.x.mu.Unlock()
+		s.w.x.sever()
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cut.Stop()
+	return err
+}
 
 // LocalAddr is of no meaning on a stream.
 func (s *streamConn) LocalAddr() net.Addr { return &net.TCPAddr{} }
@@ -98,7 +121,7 @@ func (s *streamConn) SetDeadline(t time.Time) error {
 }
 
 // SetReadDeadline bounds reads of the stream.
-func (s *streamConn) SetReadDeadline(t time.Time) error { return s.w.control.SetReadDeadline(t) }
+func (s *streamConn) SetReadDeadline(t time.Time) error { return s.w.x.control.SetReadDeadline(t) }
 
 // SetWriteDeadline bounds writes of the stream.
-func (s *streamConn) SetWriteDeadline(t time.Time) error { return s.w.control.SetWriteDeadline(t) }
+func (s *streamConn) SetWriteDeadline(t time.Time) error { return s.w.x.control.SetWriteDeadline(t) }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -16,14 +17,13 @@ var buffers bufferPool
 type answerWriter struct {
 	http.ResponseWriter
 	x       *exchange
-	control *http.ResponseController
 	begun   bool
 	written int64
 }
 
 // writer returns the writer that goproxy is to write the answer to.
 func (x *exchange) writer() http.ResponseWriter {
-	w := &answerWriter{ResponseWriter: x.r.w, x: x, control: http.NewResponseController(x.r.w)}
+	w := &answerWriter{ResponseWriter: x.r.w, x: x}
 	if isExtendedConnect(x.r.in) {
 		return &streamHijacker{answerWriter: w}
 	}
@@ -52,15 +52,36 @@ func (w *answerWriter) WriteHeader(code int) {
 }
 
 // Flush sends what is buffered.
-func (w *answerWriter) Flush() { _ = w.control.Flush() } // the next write tells of an error
+func (w *answerWriter) Flush() {
+	w.x.waits()
+	err := w.x.control.Flush()
+	w.x.written()
+	w.note(err)
+}
 
 func (w *answerWriter) Write(p []byte) (int, error) {
-	n, err := w.ResponseWriter.Write(p)
-	w.written += int64(n)
+	n, err := w.send(p)
 	if err == nil && w.written != w.x.length {
 		w.Flush()
 	}
 	return n, err
+}
+
+// send writes without flushing.
+func (w *answerWriter) send(p []byte) (int, error) {
+	w.x.waits()
+	n, err := w.ResponseWriter.Write(p)
+	w.x.written()
+	w.written += int64(n)
+	w.note(err)
+	return n, err
+}
+
+// note keeps that the sandbox's side is gone.
+func (w *answerWriter) note(err error) {
+	if err != nil && !errors.Is(err, http.ErrBodyNotAllowed) {
+		w.x.fail(errClientGone)
+	}
 }
 
 // ReadFrom copies the answer's body. A read that does not fill the buffer
@@ -72,9 +93,8 @@ func (w *answerWriter) ReadFrom(src io.Reader) (int64, error) {
 	for {
 		n, err := src.Read(*bp)
 		if n > 0 {
-			m, werr := w.ResponseWriter.Write((*bp)[:n])
+			m, werr := w.send((*bp)[:n])
 			total += int64(m)
-			w.written += int64(m)
 			if werr != nil {
 				return total, werr
 			}
@@ -96,15 +116,12 @@ type connHijacker struct{ *answerWriter }
 
 // Hijack takes the connection over.
 func (h *connHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c, rw, err := h.control.Hijack()
+	c, rw, err := h.x.control.Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
 	hc := &hijackedConn{Conn: c, x: h.x}
-	h.x.hijacked.Store(hc)
-	if h.x.revoked.Load() != nil {
-		_ = hc.Close()
-	}
+	h.x.hijack(hc)
 	return hc, rw, nil
 }
 
@@ -117,6 +134,7 @@ type hijackedConn struct {
 func (h *hijackedConn) Read(p []byte) (int, error) {
 	n, err := h.Conn.Read(p)
 	h.x.sent.Add(int64(n))
+	h.x.moved()
 	if e := h.x.r.meters.add(int64(n), 0); e != nil {
 		h.x.fail(e)
 		return 0, e
@@ -128,7 +146,9 @@ func (h *hijackedConn) Write(p []byte) (int, error) {
 	if err := h.x.r.meters.add(0, int64(len(p))); err != nil {
 		return 0, err
 	}
+	h.x.waits()
 	n, err := h.Conn.Write(p)
+	h.x.written()
 	h.x.received.Add(int64(n))
 	return n, err
 }

@@ -34,7 +34,9 @@ func (g *Guard) stepBody() bool {
 	if g.body.remaining > 0 {
 		n := int(min(int64(len(g.in)), g.body.remaining))
 		g.deliver(n)
-		g.body.remaining -= int64(n)
+		if g.body.remaining -= int64(n); !g.body.inside() {
+			g.lift()
+		}
 		return true
 	}
 	switch g.body.part {
@@ -99,6 +101,7 @@ func (g *Guard) stepTrailer() bool {
 	}
 	g.deliver(2)
 	g.body = bodyState{}
+	g.lift()
 	return true
 }
 

@@ -49,6 +49,15 @@ func parseFields(b []byte, version, maxFields int) (framing, *Violation) {
 				return bad("Transfer-Encoding is not exactly chunked")
 			}
 			f.chunked = true
+		case equalFold(name, "expect"):
+			// net/http answers any other without asking a handler.
+			if !equalFold(bytes.Trim(value, " \t"), "100-continue") {
+				return framing{}, &Violation{Malformed: true, Detail: "Expect is not exactly 100-continue"}
+			}
+		case equalFold(name, "trailer"):
+			if hasToken(value, "transfer-encoding") || hasToken(value, "content-length") || hasToken(value, "trailer") {
+				return bad("a framing field is announced as a trailer")
+			}
 		case equalFold(name, "connection"):
 			f.upgrade = f.upgrade || hasToken(value, "upgrade")
 		case equalFold(name, "upgrade"):

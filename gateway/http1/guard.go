@@ -12,22 +12,28 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Bounds on one request's head and on the framing of its body.
 const (
 	DefaultMaxHead   = 128 << 10 // bytes of request line and fields
 	DefaultMaxFields = 512
-	maxChunkLine     = 512 // bytes of a chunk-size line with its extensions
-	maxTrailer       = 16 << 10
-	readSize         = 4 << 10
+
+	DefaultHeadTimeout = 30 * time.Second
+	DefaultBodyTimeout = 15 * time.Minute
+
+	maxChunkLine = 512 // bytes of a chunk-size line with its extensions
+	maxTrailer   = 16 << 10
+	readSize     = 4 << 10
 )
 
 // Violation is why a head is refused.
 type Violation struct {
-	TooLarge bool   // over a bound (RFC 6585, section 5)
-	Host     bool   // the Host field or an absolute target cannot be read as one authority
-	Detail   string // for the record: what is wrong, without bytes of the request
+	TooLarge  bool   // over a bound (RFC 6585, section 5)
+	Host      bool   // the Host field or an absolute target cannot be read as one authority
+	Malformed bool   // wrong, but not in a way in which two servers could frame it differently
+	Detail    string // for the record: what is wrong, without bytes of the request
 }
 
 // Error returns the detail.
@@ -56,29 +62,44 @@ type Head struct {
 // one after the other: Next gives the head of each in turn.
 type Guard struct {
 	net.Conn
-	maxHead, maxFields int
+	limits Limits
 
-	buf  []byte // what in and out are cut from
-	in   []byte // read from Conn, not yet judged
-	out  []byte // judged, not yet delivered
-	body bodyState
-	err  error // sticky
-	open bool  // after an upgrade: bytes pass unread
+	in     []byte // read from Conn, not yet judged
+	out    []byte // judged, not yet delivered
+	looked int    // bytes of in, within a head, that have been looked at
+	timed  bool   // a deadline for the rest of the head is set
+	body   bodyState
+	err    error // sticky
+	open   bool  // after an upgrade: bytes pass unread
 
 	mu    sync.Mutex
 	heads []Head
 	done  int // heads read
 }
 
-// NewGuard returns a Guard over c. Zero bounds are the defaults.
-func NewGuard(c net.Conn, maxHead, maxFields int) *Guard {
-	if maxHead <= 0 {
-		maxHead = DefaultMaxHead
+// Limits bound what a Guard holds and waits for. A zero field is its default.
+type Limits struct {
+	Head        int           // bytes of a request's head; default DefaultMaxHead
+	Fields      int           // fields of a request's head; default DefaultMaxFields
+	HeadTimeout time.Duration // from a head's first byte to its last; default DefaultHeadTimeout
+	BodyTimeout time.Duration // from one piece of a body to the next; default DefaultBodyTimeout
+}
+
+// NewGuard returns a Guard over c.
+func NewGuard(c net.Conn, l Limits) *Guard {
+	if l.Head <= 0 {
+		l.Head = DefaultMaxHead
 	}
-	if maxFields <= 0 {
-		maxFields = DefaultMaxFields
+	if l.Fields <= 0 {
+		l.Fields = DefaultMaxFields
 	}
-	return &Guard{Conn: c, maxHead: maxHead, maxFields: maxFields}
+	if l.HeadTimeout <= 0 {
+		l.HeadTimeout = DefaultHeadTimeout
+	}
+	if l.BodyTimeout <= 0 {
+		l.BodyTimeout = DefaultBodyTimeout
+	}
+	return &Guard{Conn: c, limits: l}
 }
 
 // Next returns the head of the request that is being served and forgets it.
@@ -121,8 +142,15 @@ func (g *Guard) Read(p []byte) (int, error) {
 			if int64(len(p)) > g.body.remaining {
 				p = p[:g.body.remaining]
 			}
+			if err := g.bound(); err != nil {
+				return 0, err
+			}
 			n, err := g.Conn.Read(p)
-			g.body.remaining -= int64(n)
+			if g.body.remaining -= int64(n); !g.body.inside() {
+				g.lift()
+			} else if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
 			return n, err
 		}
 		if g.step() {
@@ -151,23 +179,45 @@ func (g *Guard) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
+// bound sets the deadline of the next read: one for the whole of a head that
+// has begun, one for each piece of a body. Before a head the server sets it.
+func (g *Guard) bound() error {
+	wait := g.limits.BodyTimeout
+	if !g.body.inside() {
+		if wait = g.limits.HeadTimeout; len(g.in) == 0 || g.timed {
+			return nil
+		}
+	}
+	g.timed = true
+	return g.Conn.SetReadDeadline(time.Now().Add(wait))
+}
+
+// lift takes a deadline back when a head or a body has ended: how long the
+// next is waited for is for the server to say.
+func (g *Guard) lift() {
+	if g.timed {
+		g.timed = false
+		_ = g.Conn.SetReadDeadline(time.Time{}) // an error comes again from the next read
+	}
+}
+
 // fill reads more bytes. End of input inside a head is an error that
 // net/http does not answer, as it should be.
 func (g *Guard) fill() error {
-	if len(g.in) == 0 && cap(g.buf) <= readSize {
-		g.in = g.buf[:0] // nothing of it is in use: out was delivered
+	if err := g.bound(); err != nil {
+		return err
 	}
-	if cap(g.in)-len(g.in) < readSize/2 {
+	switch size := cap(g.in) - len(g.in); {
+	case len(g.in) == 0 && (size < readSize/2 || size > readSize): // out was delivered, nothing else holds it
+		g.in = make([]byte, 0, readSize)
+	case size < readSize/2:
 		grown := make([]byte, len(g.in), max(2*len(g.in), readSize))
 		copy(grown, g.in)
-		g.in, g.buf = grown, grown
+		g.in = grown
 	}
 	n, err := g.Conn.Read(g.in[len(g.in):cap(g.in)])
 	g.in = g.in[:len(g.in)+n]
-	if n > 0 {
-		return nil
-	}
-	if err == nil {
+	if n > 0 || err == nil {
 		return nil
 	}
 	if err == io.EOF && (len(g.in) > 0 || g.body.inside()) {
@@ -195,30 +245,53 @@ func (g *Guard) step() bool {
 			return len(g.in) > 0
 		}
 	}
-	end := bytes.Index(g.in, []byte("\r\n\r\n"))
-	limit := len(g.in)
-	if end >= 0 {
-		limit = end + 2
-	}
-	if v := checkLines(g.in[:min(limit, g.maxHead)]); v != nil {
+	end, v := g.headEnd()
+	switch {
+	case v != nil:
 		return g.refuse(v)
-	}
-	if end > g.maxHead || end < 0 && len(g.in) > g.maxHead {
-		return g.refuse(&Violation{TooLarge: true, Detail: fmt.Sprintf("request head is over %d bytes", g.maxHead)})
-	}
-	if end < 0 {
+	case end > g.limits.Head, end < 0 && len(g.in) > g.limits.Head:
+		return g.refuse(g.tooLarge())
+	case end < 0:
 		return false
 	}
-	h, framing, deliver, v := parseHead(g.in[:end+4], g.maxFields)
+	h, framing, deliver, v := parseHead(g.in[:end], g.limits.Fields)
+	if v == nil && len(deliver) > g.limits.Head { // escaping made it longer
+		v = g.tooLarge()
+	}
 	if v != nil {
 		return g.refuse(v)
 	}
 	g.push(h)
-	g.out = deliver
-	g.in = g.in[end+4:]
+	g.out, g.in = deliver, g.in[end:]
 	g.body = bodyState{remaining: framing.length, chunked: framing.chunked}
 	g.open = h.Upgrade
+	g.lift()
 	return true
+}
+
+// headEnd finds the end of the head and checks the bytes up to there, but
+// those only that came since the last time. It is negative while the end has
+// not come.
+func (g *Guard) headEnd() (int, *Violation) {
+	from := max(0, g.looked-3) // the empty line may have been cut in two
+	end, limit := bytes.Index(g.in[from:], []byte("\r\n\r\n")), len(g.in)
+	if end >= 0 {
+		end += from + 4
+		limit = end - 2
+	}
+	look := g.looked
+	if look > 0 && g.in[look-1] == '\r' {
+		look--
+	}
+	g.looked = len(g.in)
+	if end >= 0 {
+		g.looked = 0
+	}
+	return end, checkLines(g.in[look:max(look, min(limit, g.limits.Head))])
+}
+
+func (g *Guard) tooLarge() *Violation {
+	return &Violation{TooLarge: true, Detail: fmt.Sprintf("request head is over %d bytes", g.limits.Head)}
 }
 
 // refuse delivers a stand-in request, whose handler finds the violation in

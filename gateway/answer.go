@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"sallyport/gateway/inject"
+	"sallyport/policy"
+)
+
+// response makes the answer ready for the sandbox's side, or makes one for a
+// round trip that failed.
+func (x *exchange) response(resp *http.Response, err error) *http.Response {
+	if resp == nil {
+		x.fail(err)
+		return x.badGateway(err)
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		if !x.r.websocket || !switchesToWebSocket(resp.Header) {
+			_ = resp.Body.Close() // the upstream speaks something that nobody asked for
+			x.fail(errUnaskedUpgrade)
+			return x.badGateway(errUnaskedUpgrade)
+		}
+		x.length = -1
+		x.upgradeTo(resp.Body)
+		return resp
+	}
+	for _, name := range splitList(resp.Header["Connection"]) {
+		resp.Header.Del(name)
+	}
+	for _, name := range []string{"Connection", "Upgrade", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Transfer-Encoding"} {
+		resp.Header.Del(name)
+	}
+	if len(resp.Trailer) > 0 && x.r.in.ProtoMajor == 1 {
+		resp.Header.Del("Content-Length") // HTTP/1.1 carries trailers in chunks only
+		resp.ContentLength = -1
+	}
+	if x.r.head.Upgrade {
+		resp.Header.Set("Connection", "close") // the guard no longer reads this connection
+	}
+	x.length = resp.ContentLength
+	if _, ok := resp.Header["Date"]; !ok {
+		resp.Header["Date"] = nil // absent stays absent
+	}
+	if _, ok := resp.Header["Content-Type"]; !ok {
+		resp.Header["Content-Type"] = nil // the server would guess one
+	}
+	return resp
+}
+
+// errAnswerTooLong is errTooLong of an answer.
+var errAnswerTooLong = fmt.Errorf("answer: %w", errTooLong)
+
+// badGateway is the answer for an upstream that could not be had, or for a
+// request that was ended here. It carries a class of error, never its text.
+func (x *exchange) badGateway(err error) *http.Response {
+	rec := &recorded{header: http.Header{}}
+	answer(rec, x.r.in, x.explain(err))
+	x.length = int64(len(rec.body))
+	return &http.Response{StatusCode: rec.status, Header: rec.header, ContentLength: x.length,
+		Body: io.NopCloser(strings.NewReader(string(rec.body))), Request: x.r.in}
+}
+
+// explain says in what way an admitted request failed.
+func (x *exchange) explain(err error) refusal {
+	f := refusal{Status: http.StatusBadGateway, Request: x.r.id, Host: x.r.c.host}
+	if d := x.taken(err); d != nil {
+		f.Reason, f.Detail = string(d.Reason), d.Message
+		if f.Status = status(d.Reason); errors.Is(err, errAnswerTooLong) {
+			f.Status = http.StatusBadGateway
+		}
+		return f
+	}
+	failure := failureOf(err)
+	if failure.Class == "timeout" {
+		f.Status = http.StatusGatewayTimeout
+	}
+	f.Reason, f.Detail = "upstream_"+failure.Class, "no answer from "+x.r.c.host+": "+failure.Detail
+	return f
+}
+
+// taken says why the gateway itself ended what it had admitted; nil if it did
+// not.
+func (x *exchange) taken(err error) *policy.Decision {
+	var refused *inject.Refusal
+	switch why := x.revoked.Load(); {
+	case why != nil:
+		return deny(policy.Revoked, why.Message)
+	case errors.Is(err, errBudget):
+		return deny(policy.ByteBudget, errBudget.Error())
+	case errors.Is(err, errTooLong):
+		return deny(policy.BodyTooLarge, errTooLong.Error())
+	case errors.As(err, &refused):
+		return deny(refused.Reason, refused.Message)
+	}
+	return nil
+}
+
+// recorded keeps an answer of the gateway's own, to be sent by the engine.
+type recorded struct {
+	header http.Header
+	status int
+	body   []byte
+}
+
+// Header returns the fields of the answer.
+func (r *recorded) Header() http.Header { return r.header }
+
+// WriteHeader keeps the status.
+func (r *recorded) WriteHeader(code int) { r.status = code }
+
+// Write keeps the body.
+func (r *recorded) Write(p []byte) (int, error) {
+	r.body = append(r.body, p...)
+	return len(p), nil
+}

@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"sync"
+)
+
+// earlyHints passes informational answers on (RFC 9110, section 15.2) until
+// the final one is under way.
+type earlyHints struct {
+	mu    sync.Mutex
+	over  bool
+	count int
+}
+
+// maxHints is how many informational answers one request may get.
+const maxHints = 32
+
+var errTooManyHints = errors.New("too many informational answers")
+
+func (h *earlyHints) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = true
+}
+
+func (h *earlyHints) trace(r *request) *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{Got1xxResponse: func(code int, fields textproto.MIMEHeader) error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.over || code == http.StatusContinue || code == http.StatusSwitchingProtocols || r.in.ProtoMajor == 1 && r.in.ProtoMinor == 0 {
+			return nil
+		}
+		if h.count++; h.count > maxHints {
+			return errTooManyHints
+		}
+		out := r.w.Header()
+		for k, v := range fields {
+			out[k] = v
+		}
+		r.w.WriteHeader(code)
+		for k := range fields {
+			delete(out, k)
+		}
+		return nil
+	}}
+}

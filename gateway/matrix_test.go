@@ -1,0 +1,412 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sallyport/audit"
+)
+
+// column is one way through the gateway: what the client speaks, and what
+// the origin does.
+type column struct {
+	*lab
+	*origin
+	scheme string
+	h2     bool // the client's side
+	h2up   bool // the origin's side
+}
+
+func (c *column) url(path string) string {
+	return c.scheme + "://api.test:" + strconv.Itoa(int(c.port)) + path
+}
+
+func (c *column) get(t *testing.T, path string) (*http.Response, string, error) {
+	return body(c.client(t, c.h2).Get(c.url(path)))
+}
+
+// TestP8Protocols runs every check of an honest client on every way through.
+func TestP8Protocols(t *testing.T) {
+	for _, col := range []struct {
+		name, scheme string
+		h2           bool
+		origin       []string
+	}{
+		{"h1 to h1", "https", false, []string{"http/1.1"}},
+		{"h1 to h2", "https", false, []string{"h2", "http/1.1"}},
+		{"h2 to h1", "https", true, []string{"http/1.1"}},
+		{"h2 to h2", "https", true, []string{"h2", "http/1.1"}},
+		{"plain", "http", false, nil},
+	} {
+		t.Run(col.name, func(t *testing.T) {
+			l := newLab(t)
+			c := &column{lab: l, origin: l.origin(t, col.origin...), scheme: col.scheme, h2: col.h2, h2up: slices.Contains(col.origin, "h2")}
+			l.allow("api.test", c.port)
+			l.load()
+			for _, check := range []struct {
+				name string
+				run  func(*column, *testing.T)
+			}{
+				{"versions", (*column).versions},
+				{"H1-27 absent stays absent", (*column).fidelity},
+				{"H1-27 cookies and challenges stay separate", (*column).cookieLines},
+				{"connections are reused", (*column).reuse},
+				{"H1-13 SSE", func(c *column, t *testing.T) { c.streams(t, "/sse") }},
+				{"H1-13 ndjson", func(c *column, t *testing.T) { c.streams(t, "/ndjson") }},
+				{"H1-13 chunked JSON", func(c *column, t *testing.T) { c.streams(t, "/json") }},
+				{"H1-10 HEAD", (*column).headOnly},
+				{"H1-10 204 and 304", (*column).bodiless},
+				{"H1-10 ranges", (*column).ranges},
+				{"H1-11 length unknown", (*column).unknownLength},
+				{"empty POST stays empty", (*column).emptyPost},
+				{"trailers of answers", (*column).answerTrailers},
+				{"trailers of requests", (*column).requestTrailers},
+				{"H1-07 expectation met", (*column).expectMet},
+				{"H1-07 expectation refused", (*column).expectRefused},
+				{"H1-08 early answer", (*column).earlyAnswer},
+				{"H1-09 early hints", (*column).earlyHints},
+				{"H1-28 truncation is an error", (*column).truncation},
+				{"full duplex", (*column).fullDuplex},
+				{"cancel reaches the origin", (*column).cancelled},
+				{"upload of 64 MiB", (*column).upload},
+				{"download of 64 MiB", (*column).download},
+			} {
+				t.Run(check.name, func(t *testing.T) { check.run(c, t) })
+			}
+		})
+	}
+}
+
+func (c *column) versions(t *testing.T) {
+	r, b, err := c.get(t, "/hello")
+	must(t, err)
+	client, up := 1, "HTTP/1.1"
+	if c.h2 {
+		client = 2
+	}
+	if c.h2up {
+		up = "HTTP/2.0"
+	}
+	if b != "hello" || r.ProtoMajor != client || r.Header.Get("X-Proto") != up {
+		t.Fatalf("%d %q over %s, upstream %s", r.StatusCode, b, r.Proto, r.Header.Get("X-Proto"))
+	}
+}
+
+func (c *column) fidelity(t *testing.T) {
+	q, err := http.NewRequest(http.MethodGet, c.url("/hello"), nil)
+	must(t, err)
+	q.Header["User-Agent"] = []string{""} // none
+	q.Header["X-Twice"] = []string{"b", "a"}
+	q.Header.Set("Accept-Encoding", "br, zstd")
+	r, _, err := body(c.client(t, c.h2).Do(q))
+	must(t, err)
+	want := `map["Accept-Encoding":["br, zstd"] "X-Twice":["b" "a"]]`
+	if got := r.Header.Get("X-Dump"); got != want {
+		t.Fatalf("origin saw %s, want %s", got, want)
+	}
+}
+
+func (c *column) cookieLines(t *testing.T) {
+	r, _, err := c.get(t, "/cookies")
+	must(t, err)
+	for name, n := range map[string]int{"Set-Cookie": 2, "Www-Authenticate": 2} {
+		if len(r.Header[name]) != n {
+			t.Errorf("%s: %q", name, r.Header[name])
+		}
+	}
+}
+
+func (c *column) reuse(t *testing.T) {
+	client, fresh := c.client(t, c.h2), 0
+	for range 20 {
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+			if !i.Reused {
+				fresh++
+			}
+		}})
+		q, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url("/hello"), nil)
+		must(t, err)
+		_, _, err = body(client.Do(q))
+		must(t, err)
+	}
+	if fresh != 1 {
+		t.Fatalf("%d connections for 20 requests", fresh)
+	}
+}
+
+// streams checks that each piece passes before the next one is sent.
+func (c *column) streams(t *testing.T, path string) {
+	r, err := c.client(t, c.h2).Get(c.url(path))
+	must(t, err)
+	defer r.Body.Close()
+	lines, began := bufio.NewReader(r.Body), time.Now()
+	_, err = lines.ReadString('\n')
+	must(t, err)
+	if first := time.Since(began); first > pause/2 {
+		t.Errorf("the first piece came %v after the head", first)
+	}
+	_, err = io.Copy(io.Discard, lines)
+	must(t, err)
+	if all := time.Since(began); all < 2*pause {
+		t.Errorf("three pieces came within %v: they were held back", all)
+	}
+}
+
+func (c *column) headOnly(t *testing.T) {
+	r, err := c.client(t, c.h2).Head(c.url("/head"))
+	must(t, err)
+	defer r.Body.Close()
+	if r.ContentLength != 12345 {
+		t.Fatalf("length %d", r.ContentLength)
+	}
+}
+
+func (c *column) bodiless(t *testing.T) {
+	for _, code := range []int{http.StatusNoContent, http.StatusNotModified} {
+		r, b, err := c.get(t, "/"+strconv.Itoa(code))
+		must(t, err)
+		if r.StatusCode != code || b != "" || len(r.TransferEncoding) > 0 {
+			t.Errorf("%d: %d %q %v", code, r.StatusCode, b, r.TransferEncoding)
+		}
+	}
+}
+
+func (c *column) ranges(t *testing.T) {
+	q, err := http.NewRequest(http.MethodGet, c.url("/range"), nil)
+	must(t, err)
+	q.Header.Set("Range", "bytes=1000-1099")
+	r, b, err := body(c.client(t, c.h2).Do(q))
+	must(t, err)
+	if r.StatusCode != http.StatusPartialContent || len(b) != 100 || b[0] != byte(1000%251) || r.Header.Get("Content-Range") != "bytes 1000-1099/1048576" {
+		t.Fatalf("%d, %d bytes, %s", r.StatusCode, len(b), r.Header.Get("Content-Range"))
+	}
+}
+
+func (c *column) unknownLength(t *testing.T) {
+	_, b, err := c.get(t, "/down?n=100000")
+	if err != nil || len(b) != 100000 {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+}
+
+func (c *column) emptyPost(t *testing.T) {
+	_, b, err := body(c.client(t, c.h2).Post(c.url("/up"), "text/plain", nil))
+	must(t, err)
+	if b != "0 <nil> cl=0 te=[]" {
+		t.Fatal(b)
+	}
+}
+
+func (c *column) answerTrailers(t *testing.T) {
+	r, b, err := c.get(t, "/trailers")
+	must(t, err)
+	if b != "body" || r.Trailer.Get("X-T") != "tv" || r.Trailer.Get("X-Un") != "un" {
+		t.Fatalf("%q, trailers %v", b, r.Trailer)
+	}
+}
+
+func (c *column) requestTrailers(t *testing.T) {
+	q, err := http.NewRequest(http.MethodPost, c.url("/trailers"), io.NopCloser(strings.NewReader("x")))
+	must(t, err)
+	q.ContentLength = -1
+	q.Trailer = http.Header{"X-Req-T": {"rt"}}
+	_, _, err = body(c.client(t, c.h2).Do(q))
+	must(t, err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.trailer != "rt" {
+		t.Fatalf("origin saw trailer %q", c.trailer)
+	}
+}
+
+func (c *column) expectMet(t *testing.T) {
+	var got100 atomic.Bool
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { got100.Store(true) }})
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url("/up"), io.LimitReader(&pattern{}, 1000))
+	must(t, err)
+	q.ContentLength = 1000
+	q.Header.Set("Expect", "100-continue")
+	_, b, err := body(c.client(t, c.h2).Do(q))
+	must(t, err)
+	if !strings.HasPrefix(b, "1000 <nil> cl=1000") || !got100.Load() {
+		t.Fatalf("%s, 100 seen: %v", b, got100.Load())
+	}
+}
+
+// expectRefused: the final answer comes without the body having been asked
+// for. Of an HTTP/2 client net/http's server hides the expectation, so there
+// the body may be sent.
+func (c *column) expectRefused(t *testing.T) {
+	var read atomic.Bool
+	q, err := http.NewRequest(http.MethodPost, c.url("/refuse"), readerFunc(func([]byte) (int, error) {
+		read.Store(true)
+		return 0, errors.New("not to be read")
+	}))
+	must(t, err)
+	q.ContentLength = 1000
+	q.Header.Set("Expect", "100-continue")
+	r, _, err := body(c.client(t, c.h2).Do(q))
+	if c.h2 && err != nil {
+		return
+	}
+	must(t, err)
+	if r.StatusCode != http.StatusExpectationFailed {
+		t.Fatalf("status %d", r.StatusCode)
+	}
+	if !c.h2 && read.Load() {
+		t.Fatal("the gateway asked for the body before the origin did")
+	}
+}
+
+func (c *column) earlyAnswer(t *testing.T) {
+	r, _, err := body(c.client(t, c.h2).Post(c.url("/early413"), "text/plain", io.LimitReader(&pattern{}, 100<<20)))
+	if err != nil { // the client may find the connection closed under its body
+		t.Skipf("%v", err)
+	}
+	if r.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Fatalf("status %d", r.StatusCode)
+	}
+}
+
+func (c *column) earlyHints(t *testing.T) {
+	var hints atomic.Int64
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+		if code == http.StatusEarlyHints && h.Get("Link") != "" {
+			hints.Add(1)
+		}
+		return nil
+	}})
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url("/early"), nil)
+	must(t, err)
+	r, _, err := body(c.client(t, c.h2).Do(q))
+	must(t, err)
+	if r.StatusCode != http.StatusOK || hints.Load() != 1 || r.Header.Get("Link") != "" {
+		t.Fatalf("%d, %d hints, Link %q", r.StatusCode, hints.Load(), r.Header.Get("Link"))
+	}
+}
+
+func (c *column) truncation(t *testing.T) {
+	_, b, err := c.get(t, "/trunc")
+	if err == nil {
+		t.Fatalf("%d bytes and a clean end", len(b))
+	}
+	e := c.await(t, "end of the truncated answer", func(e *audit.Event) bool {
+		return e.Phase == audit.PhaseEnd && e.HTTP != nil && e.HTTP.Path == "/trunc"
+	})
+	if e.Error == nil || e.Error.Class != "reset" {
+		t.Fatalf("error %+v", e.Error)
+	}
+}
+
+func (c *column) fullDuplex(t *testing.T) {
+	pr, pw := io.Pipe()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url("/echo"), pr)
+	must(t, err)
+	go func() { _, _ = io.WriteString(pw, "one\n") }()
+	r, err := c.client(t, c.h2).Do(q)
+	must(t, err)
+	defer r.Body.Close()
+	lines := bufio.NewReader(r.Body)
+	for i := range 5 {
+		s, err := lines.ReadString('\n')
+		if err != nil || s == "" {
+			t.Fatalf("round %d: %q, %v", i, s, err)
+		}
+		_, err = fmt.Fprintf(pw, "more %d\n", i)
+		must(t, err)
+	}
+	must(t, pw.Close())
+	_, err = io.Copy(io.Discard, lines)
+	must(t, err)
+}
+
+func (c *column) cancelled(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url("/hang"), nil)
+	must(t, err)
+	if _, _, err := body(c.client(t, c.h2).Do(q)); err == nil {
+		t.Fatal("an answer to a request that hangs")
+	}
+	select {
+	case <-c.origin.cancelled:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the origin was never told")
+	}
+}
+
+// big is the size of the bodies that must pass in bounded memory.
+const big = 64 << 20
+
+// flat fails when f makes the heap grow by much more than its buffers.
+func flat(t *testing.T, f func()) {
+	t.Helper()
+	runtime.GC()
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var peak atomic.Uint64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				peak.Store(max(peak.Load(), m.HeapInuse))
+			}
+		}
+	}()
+	f()
+	close(stop)
+	<-stopped
+	if grown := int64(peak.Load()) - int64(before.HeapInuse); grown > 48<<20 {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	}
+}
+
+func (c *column) upload(t *testing.T) {
+	flat(t, func() {
+		_, b, err := body(c.client(t, c.h2).Post(c.url("/up"), "application/octet-stream", io.NopCloser(io.LimitReader(&pattern{}, big))))
+		must(t, err)
+		if !strings.HasPrefix(b, strconv.Itoa(big)+" <nil>") {
+			t.Fatal(b)
+		}
+	})
+}
+
+func (c *column) download(t *testing.T) {
+	flat(t, func() {
+		r, err := c.client(t, c.h2).Get(c.url("/down?cl=1&n=" + strconv.Itoa(big)))
+		must(t, err)
+		defer r.Body.Close()
+		n, err := io.Copy(&patternCheck{}, r.Body)
+		must(t, err)
+		if n != big || r.ContentLength != big {
+			t.Fatalf("%d bytes, announced %d", n, r.ContentLength)
+		}
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

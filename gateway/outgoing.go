@@ -1,0 +1,88 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"sallyport/policy"
+)
+
+// outgoing makes the request as it is to leave: the same method, target,
+// fields and body, less what is between two hops, with the secrets in place.
+func (x *exchange) outgoing() (*http.Request, error) {
+	r := x.r
+	out := r.in.WithContext(r.in.Context()) // a copy
+	out.Header = r.in.Header.Clone()
+	out.URL = outgoingURL(r)
+	out.Host = r.authority
+	if r.in.ProtoMajor == 2 && isExtendedConnect(r.in) {
+		upgradeExtendedConnect(out)
+	} else {
+		dropHopByHop(out.Header, r.websocket)
+		if r.in.ContentLength == 0 {
+			out.Body = http.NoBody
+		} else {
+			most, _ := r.meters.maxima()
+			out.Body = &requestBody{src: r.in.Body, x: x, most: most}
+		}
+	}
+	if _, ok := out.Header["User-Agent"]; !ok {
+		out.Header["User-Agent"] = nil // absent stays absent
+	}
+	if r.plan == nil {
+		return out, nil
+	}
+	if r.in.ProtoMajor == 2 {
+		// What is put into a body may need all of it. Of HTTP/1.1 the guard
+		// waits no longer than this.
+		_ = x.control.SetReadDeadline(time.Now().Add(r.g.Limits.StallTimeout)) // HTTP/2 always has it
+		defer func() { _ = x.control.SetReadDeadline(time.Time{}) }()
+	}
+	return out, r.plan.Apply(out, r.values)
+}
+
+// outgoingURL names the request's target so that its bytes stay as they are.
+func outgoingURL(r *request) *url.URL {
+	u := &url.URL{Scheme: "http", Host: net.JoinHostPort(r.c.host, strconv.Itoa(int(r.c.dst.Port()))),
+		Path: r.in.URL.Path, RawPath: r.in.URL.RawPath, RawQuery: r.query,
+		ForceQuery: r.query == "" && strings.HasSuffix(r.in.RequestURI, "?")}
+	if r.c.scheme == policy.HTTPS {
+		u.Scheme = "https"
+	}
+	if u.EscapedPath() != r.path && r.path != "*" && !strings.HasPrefix(r.path, "//") {
+		u.Opaque = r.path // net/url would write these bytes in another way
+	}
+	return u
+}
+
+// dropHopByHop removes what is meant for the next hop only (RFC 9110,
+// section 7.6.1). A WebSocket handshake keeps its offer.
+func dropHopByHop(h http.Header, websocket bool) {
+	trailers := false
+	for _, te := range splitList(h["Te"]) {
+		trailers = trailers || strings.EqualFold(te, "trailers")
+	}
+	for _, name := range splitList(h["Connection"]) {
+		if !websocket || !strings.EqualFold(name, "upgrade") {
+			h.Del(textproto.TrimString(name))
+		}
+	}
+	for _, name := range []string{"Keep-Alive", "Te", "Transfer-Encoding", "Proxy-Connection", "Proxy-Authorization", "Http2-Settings"} {
+		h.Del(name)
+	}
+	h.Del("Connection")
+	if trailers {
+		h.Set("Te", "trailers")
+	}
+	if websocket {
+		h.Set("Connection", "Upgrade")
+		h.Set("Upgrade", "websocket")
+	} else {
+		h.Del("Upgrade")
+	}
+}
