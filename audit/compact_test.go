@@ -75,7 +75,7 @@ func TestCompactLine(t *testing.T) {
 // hostileText is what a sandbox would put wherever its text may go.
 var hostileText = []string{
 	"\x1b[2J\x1b]0;x\a", "a\nb\r\nc", "{\"verdict\":\"allow\"}\n", "\u202etxt.exe", "\x9b31m", "\u009b31m", "=cmd|' /C calc'!A0",
-	"\xff\xfe\x80", "\u2028\u2029\ufeff", "z̸̡̛a̸l̸g̸o", "<!channel> <http://a.test|b>", "\\u202e", strings.Repeat("A", 1<<20), "", " ", "\x00",
+	"\xff\xfe\x80", "\u2028\u2029\ufeff", "z̸̡̛a̸l̸g̸o", "<!channel> <http://a.test|b>", "\\u202e", strings.Repeat("A", 1<<15), "", " ", "\x00",
 	"😀\U000e0041", `"\`, "\x7f",
 }
 

@@ -14,6 +14,7 @@ type LineError struct {
 	Err    error
 }
 
+// Error names the file and the line.
 func (e *LineError) Error() string {
 	if e.Line > 0 {
 		return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
@@ -21,6 +22,7 @@ func (e *LineError) Error() string {
 	return fmt.Sprintf("%s: at byte %d: %v", e.File, e.Offset, e.Err)
 }
 
+// Unwrap returns Err.
 func (e *LineError) Unwrap() error { return e.Err }
 
 // DecodeLine reads one line of a segment, without its newline. Members that

@@ -23,16 +23,7 @@ func ocsf(e *Event) object {
 			"product": object{"name": "sallyport", "vendor_name": "sallyport"},
 		},
 	}
-	switch {
-	case e.Verdict == "allow":
-		o["action_id"], o["disposition_id"], o["status_id"] = 1, 1, 1
-	case e.Verdict == "deny":
-		o["action_id"], o["disposition_id"], o["status_id"] = 2, 2, 2
-	case e.Phase == PhaseEnd && e.Error != nil:
-		o["status_id"] = 2
-	case e.Phase == PhaseEnd:
-		o["status_id"] = 1
-	}
+	ocsfOutcome(o, e)
 	put(o, "status_detail", e.Reason)
 	put(o, "message", e.Message)
 	put(o, "count", e.Count)
@@ -63,6 +54,20 @@ func ocsf(e *Event) object {
 	}
 	sub(o, "unmapped", extension(e))
 	return o
+}
+
+// ocsfOutcome says what was done and how it ended.
+func ocsfOutcome(o object, e *Event) {
+	switch {
+	case e.Verdict == "allow":
+		o["action_id"], o["disposition_id"], o["status_id"] = 1, 1, 1 // Allowed, Allowed, Success
+	case e.Verdict == "deny":
+		o["action_id"], o["disposition_id"], o["status_id"] = 2, 2, 2 // Denied, Blocked, Failure
+	case e.Phase == PhaseEnd && e.Error != nil:
+		o["status_id"] = 2
+	case e.Phase == PhaseEnd:
+		o["status_id"] = 1
+	}
 }
 
 func ocsfClass(k Kind) int {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,6 +38,13 @@ func (m *memory) total() (n uint64) {
 	return n
 }
 
+// list returns what came so far.
+func (m *memory) list() []*Event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.events)
+}
+
 func newFolder(t *testing.T, o FolderOptions) *Folder {
 	t.Helper()
 	f, err := NewFolder(o)
@@ -60,20 +68,21 @@ func TestFolderWritesTheFirstAndFoldsTheRest(t *testing.T) {
 			}
 			time.Sleep(100 * time.Microsecond)
 		}
-		if n := len(m.events); n != 3 {
+		if n := len(m.list()); n != 3 {
 			t.Errorf("%d events at once, want 3", n)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := len(m.events); n != 4 || m.events[3].Count != 997 {
-			t.Fatalf("%d events, last %+v", n, m.events[n-1])
+		all := m.list()
+		if len(all) != 4 || all[3].Count != 997 {
+			t.Fatalf("%d events, last %+v", len(all), all[len(all)-1])
 		}
-		e := m.events[3]
+		e := all[3]
 		if e.Host != "a.test" || !e.FirstSeen.Equal(begin.Add(300*time.Microsecond)) || !e.LastSeen.Equal(begin.Add(99900*time.Microsecond)) {
 			t.Errorf("folded %s from %s to %s", e.Host, e.FirstSeen.Sub(begin), e.LastSeen.Sub(begin))
 		}
 		f.Write(denial("a.test"))
-		if n := len(m.events); n != 5 || m.events[4].Count != 0 {
+		if all := m.list(); len(all) != 5 || all[4].Count != 0 {
 			t.Errorf("the next interval begins folded")
 		}
 		for range 5 {

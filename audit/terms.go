@@ -31,58 +31,72 @@ func term(dim byte, value string) string {
 	return string(dim) + value + "\x00"
 }
 
+// lineFacts are what of a line the index knows.
+type lineFacts struct {
+	kind, verdict, host string
+	sandboxes, reasons  []string
+	alerts              bool
+}
+
+// read takes the facts from a line.
+func (f *lineFacts) read(line []byte) {
+	members(line, func(name, v []byte) {
+		switch string(name) {
+		case "kind":
+			f.kind = text(v)
+			f.alerts = f.alerts || f.kind == string(KindAlert)
+		case "verdict":
+			f.verdict = text(v)
+		case "reason":
+			f.reasons = append(f.reasons, text(v))
+		case "would":
+			f.reasons = append(f.reasons, only(v, "reason")...)
+		case "sandbox":
+			f.sandboxes = only(v, "name", "id")
+		case "host":
+			f.host = strings.ToLower(text(v))
+		case "alert":
+			f.alerts = true
+		case "severity":
+			s := Severity(text(v))
+			f.alerts = f.alerts || s == High || s == Critical
+		}
+	})
+}
+
+// only returns the texts of the members of object with one of the names.
+func only(object []byte, names ...string) (list []string) {
+	members(object, func(name, v []byte) {
+		for _, n := range names {
+			if n == string(name) {
+				list = append(list, text(v))
+			}
+		}
+	})
+	return list
+}
+
 // lineTerms calls add for each term of a line.
 func lineTerms(line []byte, add func(term string)) {
-	var sandboxes, reasons []string
-	alerts := ""
+	var f lineFacts
+	f.read(line)
 	value := func(dim byte, s string) {
 		if s != "" {
 			add(term(dim, s))
 		}
 	}
-	members(line, func(name, v []byte) {
-		switch string(name) {
-		case "kind":
-			kind := text(v)
-			value(dimKind, kind)
-			if kind == string(KindAlert) {
-				alerts = kind
-			}
-		case "verdict":
-			value(dimVerdict, text(v))
-		case "reason":
-			reasons = append(reasons, text(v))
-		case "would":
-			members(v, func(name, v []byte) {
-				if string(name) == "reason" {
-					reasons = append(reasons, text(v))
-				}
-			})
-		case "sandbox":
-			members(v, func(name, v []byte) {
-				if n := string(name); n == "name" || n == "id" {
-					sandboxes = append(sandboxes, text(v))
-				}
-			})
-		case "host":
-			value(dimHost, strings.ToLower(text(v)))
-		case "alert":
-			alerts = "rule"
-		case "severity":
-			if s := Severity(text(v)); s == High || s == Critical {
-				alerts = string(s)
-			}
-		}
-	})
-	if alerts != "" {
+	value(dimKind, f.kind)
+	value(dimVerdict, f.verdict)
+	value(dimHost, f.host)
+	if f.alerts {
 		add(term(dimAlert, ""))
 	}
-	for _, r := range reasons {
+	for _, r := range f.reasons {
 		value(dimReason, r)
 	}
-	for _, s := range sandboxes {
+	for _, s := range f.sandboxes {
 		value(dimSandbox, s)
-		for _, r := range reasons {
+		for _, r := range f.reasons {
 			if s != "" && r != "" {
 				add(term(dimSandboxReason, s+"\n"+r))
 			}
