@@ -510,14 +510,19 @@ func TestHideBelowDeniedDirectory(t *testing.T) {
 }
 
 func TestSandboxHasNoKeysOfTheCaller(t *testing.T) {
-	runtime.LockOSThread() // keyrings are a thread's
+	runtime.LockOSThread() // keyrings are a thread's; what it executes inherits them
 	defer runtime.UnlockOSThread()
-	name := fmt.Sprintf("sallyport-test-%d", os.Getpid())
-	id, err := unix.AddKey("user", name, []byte(testSecret), unix.KEY_SPEC_SESSION_KEYRING)
-	if err != nil {
+	if _, err := unix.KeyctlJoinSessionKeyring("sallyport-test"); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.KeyctlInt(unix.KEYCTL_REVOKE, id, 0, 0, 0)
+	name := fmt.Sprintf("sallyport-test-%d", os.Getpid())
+	if _, err := unix.AddKey("user", name, []byte(testSecret), unix.KEY_SPEC_SESSION_KEYRING); err != nil {
+		t.Fatal(err)
+	}
 	outside(t, "keys", name)
-	attacked(t, Command{}, "keys", name)
+	argv := self("launch", self("attack", "keys", name)...)
+	out, err := (&exec.Cmd{Path: argv[0], Args: argv, Dir: "/"}).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "LEAK") || !strings.Contains(string(out), "refused find key") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
