@@ -95,6 +95,7 @@ func glob(pattern, s string) bool {
 type sieve struct {
 	f        Filter
 	literals [][]byte // every one must be in the line
+	host     []byte   // the member host, if the line has one; nil is any
 }
 
 func newSieve(f Filter) *sieve {
@@ -115,8 +116,8 @@ func newSieve(f Filter) *sieve {
 	if f.Sandbox != "" && len(f.Sandbox) < capWord/6 {
 		s.literals = append(s.literals, appendString(nil, f.Sandbox, capWord))
 	}
-	if f.Host != "" && !strings.ContainsAny(f.Host, "*?") && f.Host == strings.ToLower(f.Host) && printableASCII(f.Host) {
-		s.literals = append(s.literals, []byte(f.Host))
+	if f.Host != "" && !strings.ContainsAny(f.Host, "*?") && len(f.Host) < capWord/6 {
+		s.host = appendString([]byte(hostMember[:len(hostMember)-1]), strings.ToLower(f.Host), capWord)
 	}
 	return s
 }
@@ -128,5 +129,10 @@ func (s *sieve) pass(line []byte) bool {
 			return false
 		}
 	}
-	return true
+	// Host is canonical; without one the name asked counts, in any case. A
+	// label may be called host as well.
+	return s.host == nil || bytes.Contains(line, s.host) || !bytes.Contains(line, []byte(hostMember)) || bytes.Contains(line, []byte(`"labels":{`))
 }
+
+// hostMember is the beginning of the member host of a line.
+const hostMember = `"host":"`

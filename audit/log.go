@@ -137,7 +137,8 @@ func (l *Log) entry(e *Event) *entry {
 // been handed to the kernel, with SyncAlways when it is on disk. Until then the
 // event is the log's. Callers who wait at the same time are committed by one
 // write. While the log cannot be written it returns ErrUnavailable at once, and
-// works again by itself.
+// works again by itself. A record that was refused is not in the log, unless it
+// was its fsync that failed.
 func (l *Log) Write(e *Event) error {
 	if err := l.fault.refuse(l.o.Now); err != nil {
 		return err
@@ -206,6 +207,7 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 	close(l.stop)
 	l.done.Wait()
+	l.retry() // the last chance for the event of a gap
 
 	l.commitMu.Lock()
 	defer l.commitMu.Unlock()

@@ -181,3 +181,19 @@ func TestWriteAfterClose(t *testing.T) {
 		t.Errorf("write after close: %v", err)
 	}
 }
+
+// TestWriteAllocations holds what a record costs in memory: its ID and hash, the
+// group and its channel, and the look at the file.
+func TestWriteAllocations(t *testing.T) {
+	l := openTest(t, Options{Sync: SyncNever})
+	e := decision()
+	if n := testing.AllocsPerRun(200, func() {
+		if err := l.Write(e); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 12 {
+		t.Errorf("%v allocations a record, want at most 12", n)
+	} else {
+		t.Logf("%v allocations a record", n)
+	}
+}

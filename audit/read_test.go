@@ -105,6 +105,36 @@ func TestReadAcrossBlocksAndSegments(t *testing.T) {
 	}
 }
 
+func TestReadByNameOfAQuestionWithoutAHost(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "audit")
+	l, err := Open(Options{Dir: dir, SegmentBytes: 512 << 10, Sync: SyncNever})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3000 {
+		e := denial("")
+		e.Reason, e.DNS.QName = "bad_hostname", fmt.Sprintf("Bad_%d..TEST", i)
+		e.Sandbox.Labels = map[string]string{"host": "x"}
+		if i%2 == 0 {
+			e.Sandbox.Labels = nil
+		}
+		if err := l.Write(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Close()
+	for range 2 {
+		for _, name := range []string{"bad_10..test", "Bad_11..TEST"} {
+			if got := hosts(t, Filter{Host: name}, dir); len(got) != 1 {
+				t.Errorf("%d records of %s", len(got), name)
+			}
+		}
+		if err := newIndexer(dir).update(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestReadMergesByTime(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	base := t.TempDir()

@@ -55,6 +55,10 @@ func (f *lineFacts) read(line []byte) {
 			f.sandboxes = only(v, "name", "id")
 		case "host":
 			f.host = strings.ToLower(text(v))
+		case "dns":
+			if name := only(v, "qname"); f.host == "" && len(name) > 0 {
+				f.host = strings.ToLower(name[0])
+			}
 		case "alert":
 			f.alerts = true
 		case "severity":
