@@ -35,17 +35,6 @@ type logBlock struct {
 	JSON  bool   `hcl:"json,optional"`
 }
 
-// captureBlock is one way in. Which kind it is, its attributes say: interface
-// or netns.
-type captureBlock struct {
-	Name      string    `hcl:"name,label"`
-	Interface []string  `hcl:"interface,optional"` // globs
-	Address   []string  `hcl:"address,optional"`   // the gateway's own on those interfaces, with prefix length
-	NetNS     string    `hcl:"netns,optional"`     // name below /run/netns, or a path
-	Sandbox   string    `hcl:"sandbox,optional"`   // of netns
-	Range     hcl.Range `hcl:",def_range"`
-}
-
 type dnsBlock struct {
 	Denied string `hcl:"denied,optional"`
 	Pool   string `hcl:"pool,optional"`

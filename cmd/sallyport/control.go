@@ -114,10 +114,11 @@ type apiSandbox struct {
 
 // apiAttach asks for a namespace to be attached.
 type apiAttach struct {
-	Sandbox string            `json:"sandbox"`
-	NetNS   string            `json:"netns,omitempty"` // name below /run/netns, or path
-	PID     int               `json:"pid,omitempty"`   // of a process in the namespace
-	Labels  map[string]string `json:"labels,omitempty"`
+	Sandbox   string            `json:"sandbox,omitempty"`   // may be left out where the container's label says it
+	NetNS     string            `json:"netns,omitempty"`     // name below /run/netns, or path
+	PID       int               `json:"pid,omitempty"`       // of a process in the namespace
+	Container string            `json:"container,omitempty"` // ID of the container that the process is the first of
+	Labels    map[string]string `json:"labels,omitempty"`
 }
 
 func respond(w http.ResponseWriter, code int, v any) {
@@ -185,22 +186,26 @@ func (c *control) attach(w http.ResponseWriter, r *http.Request) {
 		respond(w, http.StatusBadRequest, apiError{Error: err.Error()})
 		return
 	}
-	a := attachment{Sandbox: in.Sandbox, Labels: in.Labels}
-	switch {
-	case in.NetNS != "" && in.PID == 0:
-		a.NetNS = namespacePath(in.NetNS)
-	case in.PID > 0 && in.NetNS == "":
-		a.NetNS = fmt.Sprintf("/proc/%d/ns/net", in.PID)
-	default:
-		respond(w, http.StatusUnprocessableEntity, apiError{Error: "give either netns or pid"})
-		return
-	}
-	sb, err := c.d.captures.attach(a)
+	sb, err := c.attached(r.Context(), in)
 	if err != nil {
 		respond(w, http.StatusUnprocessableEntity, apiError{Error: err.Error()})
 		return
 	}
 	respond(w, http.StatusCreated, c.whole(sb))
+}
+
+func (c *control) attached(ctx context.Context, in apiAttach) (*identity.Sandbox, error) {
+	switch {
+	case in.Container != "" && in.PID > 0 && in.NetNS == "":
+		return c.d.captures.attachContainer(ctx, in.Container, in.PID, in.Sandbox, in.Labels)
+	case in.Container != "":
+		return nil, errors.New("a container needs the pid of its first process, and no netns")
+	case in.NetNS != "" && in.PID == 0:
+		return c.d.captures.attach(attachment{Sandbox: in.Sandbox, Labels: in.Labels, NetNS: namespacePath(in.NetNS)})
+	case in.PID > 0 && in.NetNS == "":
+		return c.d.captures.attach(attachment{Sandbox: in.Sandbox, Labels: in.Labels, NetNS: capture.Container{PID: in.PID}.NetNS()})
+	}
+	return nil, errors.New("give either netns or pid")
 }
 
 // whole is everything that may be known of a sandbox.

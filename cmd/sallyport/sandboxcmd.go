@@ -9,12 +9,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"sallyport/gateway/capture"
 )
 
 // controlFlags are the flags of commands that speak to the daemon.
@@ -93,10 +96,16 @@ func sandboxCommand() *cobra.Command {
 	f.add(cmd)
 	var in apiAttach
 	var labels []string
-	attach := &cobra.Command{Use: "attach --sandbox NAME (--netns NAME|PATH | --pid PID)",
+	var oci bool
+	attach := &cobra.Command{Use: "attach --sandbox NAME (--netns NAME|PATH | --pid PID) | --oci",
 		Short: "Make the daemon the only way out of a network namespace",
 		Long: `Attach a network namespace that has no link but lo. The attachment outlives a
-restart of the daemon, until "rm" or the end of the namespace.`,
+restart of the daemon, until "rm" or the end of the namespace.
+
+--oci is for hooks of container runtimes: the state of the container comes on
+standard input, as the OCI runtime specification has it. Its sandbox is named by
+its annotation or, through the engine of the daemon file, its label
+sallyport.sandbox.`,
 		Example: `  ip netns add job1 && sallyport sandbox attach --sandbox ci --netns job1
   sallyport sandbox attach --sandbox ci --pid 4242`,
 		Args: cobra.NoArgs,
@@ -104,6 +113,11 @@ restart of the daemon, until "rm" or the end of the namespace.`,
 			var err error
 			if in.Labels, err = parseLabels(labels); err != nil {
 				return err
+			}
+			if oci {
+				if in, err = readHook(os.Stdin, in); err != nil {
+					return err
+				}
 			}
 			var out apiSandbox
 			if err := f.call(http.MethodPost, "/v1/sandboxes", in, &out); err != nil || f.json {
@@ -115,6 +129,8 @@ restart of the daemon, until "rm" or the end of the namespace.`,
 	attach.Flags().StringVar(&in.Sandbox, "sandbox", "", "sandbox of the policy")
 	attach.Flags().StringVar(&in.NetNS, "netns", "", "name below /run/netns, or path")
 	attach.Flags().IntVar(&in.PID, "pid", 0, "process in the namespace")
+	attach.Flags().StringVar(&in.Container, "container", "", "ID of the container whose first process --pid is; the sandbox may be left to its label")
+	attach.Flags().BoolVar(&oci, "oci", false, "the OCI state of the container is on standard input")
 	attach.Flags().StringArrayVar(&labels, "label", nil, "NAME=VALUE for the records (repeatable)")
 	cmd.AddCommand(attach,
 		&cobra.Command{Use: "ls", Short: "List them", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return f.list() }},
@@ -123,12 +139,53 @@ restart of the daemon, until "rm" or the end of the namespace.`,
 				f.json = true
 				return f.call(http.MethodGet, "/v1/sandboxes/"+args[0], nil, nil)
 			}},
-		&cobra.Command{Use: "rm ID", Short: "End one: it has no network from then on", Args: cobra.ExactArgs(1),
-			RunE: func(_ *cobra.Command, args []string) error {
-				return f.call(http.MethodDelete, "/v1/sandboxes/"+args[0], nil, nil)
-			}},
+		removeSandboxCommand(&f),
 	)
 	return cmd
+}
+
+func removeSandboxCommand(f *controlFlags) *cobra.Command {
+	var oci bool
+	cmd := &cobra.Command{Use: "rm (ID | CONTAINER | --oci)", Short: "End one: it has no network from then on", Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			switch {
+			case oci && len(args) == 0:
+				state, err := readHook(os.Stdin, apiAttach{})
+				if err != nil {
+					return err
+				}
+				args = []string{state.Container}
+			case oci || len(args) == 0:
+				return usage("sandbox rm: give either an ID or --oci")
+			}
+			return f.call(http.MethodDelete, "/v1/sandboxes/"+url.PathEscape(args[0]), nil, nil)
+		}}
+	cmd.Flags().BoolVar(&oci, "oci", false, "the OCI state of its container is on standard input")
+	return cmd
+}
+
+// hookState is the part that is read of what a container runtime gives to its
+// hooks (OCI runtime specification, "State").
+type hookState struct {
+	ID          string            `json:"id"`
+	PID         int               `json:"pid"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// readHook completes in with the state of a container.
+func readHook(r io.Reader, in apiAttach) (apiAttach, error) {
+	var s hookState
+	if err := json.NewDecoder(io.LimitReader(r, 1<<20)).Decode(&s); err != nil {
+		return in, usage("--oci: no OCI state on standard input: %v", err)
+	}
+	if s.ID == "" {
+		return in, usage("--oci: the OCI state on standard input has no id")
+	}
+	in.Container, in.PID = s.ID, s.PID
+	if in.Sandbox == "" {
+		in.Sandbox = s.Annotations[capture.LabelSandbox]
+	}
+	return in, nil
 }
 
 func parseLabels(list []string) (map[string]string, error) {

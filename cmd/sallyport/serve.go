@@ -153,6 +153,7 @@ func (d *daemonProcess) run() error {
 	stopHTTP := background(log, "gateway", func(ctx context.Context) error { return d.gateway.Run(ctx, drainTime) })
 	d.captures.serve()
 	stopLinks := background(log, "interfaces", d.captures.watchLinks)
+	stopEngines := background(log, "containers", d.captures.watchEngines)
 	stopWatch := background(log, "reload", func(ctx context.Context) error { return d.watch(ctx, d.captures.reconsider) })
 	stopControl := background(log, "control socket", d.control.serve)
 	stopMetrics := background(log, "metrics", func(ctx context.Context) error {
@@ -174,6 +175,7 @@ func (d *daemonProcess) run() error {
 	stopControl()
 	stopMetrics()
 	stopWatch()
+	stopEngines()
 	stopLinks()
 	d.captures.close()
 	stopHTTP()

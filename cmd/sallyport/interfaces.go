@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+
+	"sallyport/audit"
+	"sallyport/gateway"
+	"sallyport/gateway/capture"
+	"sallyport/gateway/identity"
+	"sallyport/policy"
+)
+
+// openInterfaces opens the links that b names and that are not open yet.
+func (c *captures) openInterfaces(b captureBlock) error {
+	links, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		if !matchesAny(b.Interface, l.Name) {
+			continue
+		}
+		if err := c.openInterface(b, l.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func matchesAny(globs []string, name string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool { ok, err := path.Match(g, name); return ok && err == nil })
+}
+
+// openInterface opens one link, or opens it again when the addresses that
+// policy binds on it have changed.
+func (c *captures) openInterface(b captureBlock, name string) error {
+	sources := sourcesOn(c.st.gateway.Policy(), name)
+	c.mu.Lock()
+	old := c.open["interface "+name]
+	c.mu.Unlock()
+	if old != nil && slices.Equal(old.sources, sources) {
+		return nil
+	}
+	if len(sources) == 0 {
+		c.st.settings.log.Warn("no sandbox of the policy matches the interface; what comes from it is refused", "interface", name)
+		sources = nil
+	}
+	if old != nil {
+		old.end()
+	}
+	o := capture.InterfaceOptions{Interface: name, Sources: sources}
+	for _, text := range b.Address {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			o.Gateway = append(o.Gateway, p)
+		}
+	}
+	if len(sources) == 0 { // an address that nobody has: all is spoofed
+		o.Sources = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")}
+	}
+	sockets, err := capture.OpenInterface(o)
+	if err != nil {
+		return err
+	}
+	in := gateway.NewInbound("interface "+name, sockets, func(src netip.Addr) (*identity.Sandbox, bool) { return c.claim(name, src) })
+	return c.add("interface "+name, &openCapture{in: in, sources: sources})
+}
+
+// claim says which sandbox speaks from src on an interface.
+func (c *captures) claim(iface string, src netip.Addr) (*identity.Sandbox, bool) {
+	set := c.st.gateway.Policy()
+	if set == nil {
+		return nil, false
+	}
+	sb, err := c.st.sandboxes.Claim(identity.Traffic{Interface: iface, Addr: src.Unmap()}, set.Claim, audit.NewID)
+	if err != nil && !errors.Is(err, identity.ErrUnclaimed) {
+		c.st.settings.log.Error("claim was not kept; the traffic is refused", "interface", iface, "error", err)
+	}
+	return sb, err == nil
+}
+
+// sourcesOn are the addresses from which some sandbox of the policy may send
+// on an interface.
+func sourcesOn(set *policy.Set, iface string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, name := range set.Sandboxes() {
+		m := set.Sandbox(name).Match
+		if len(m.Interfaces) > 0 && !matchesAny(m.Interfaces, iface) {
+			continue
+		}
+		switch {
+		case len(m.CIDRs) > 0:
+			out = append(out, m.CIDRs...)
+		case len(m.Interfaces) > 0 || len(m.MACs) > 0:
+			out = append(out, netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
+		}
+	}
+	slices.SortFunc(out, func(a, b netip.Prefix) int { return a.Compare(b) })
+	return slices.Compact(out)
+}
+
+// reconsiderInterfaces opens interfaces that are new, and those anew for which
+// policy has changed.
+func (c *captures) reconsiderInterfaces() {
+	for _, b := range c.blocks {
+		if len(b.Interface) == 0 {
+			continue
+		}
+		if err := c.openInterfaces(b); err != nil {
+			c.st.settings.log.Error("interface was not opened; what comes from it is refused", "capture", b.Name, "error", err)
+		}
+	}
+}
+
+// watchLinks opens interfaces that appear, until ctx ends.
+func (c *captures) watchLinks(ctx context.Context) error {
+	if !slices.ContainsFunc(c.blocks, func(b captureBlock) bool { return len(b.Interface) > 0 }) {
+		<-ctx.Done()
+		return nil
+	}
+	return capture.WatchLinks(ctx, func(name string, gone bool) {
+		if gone {
+			c.lost(name)
+		}
+		c.reconsider()
+	})
+}
+
+// lost closes the capture of an interface that is gone.
+func (c *captures) lost(name string) {
+	if oc := c.take("interface " + name); oc != nil {
+		oc.end()
+	}
+}
