@@ -21,6 +21,7 @@ type sourceKind struct {
 	// What the source reads, which a sandbox on this host must not.
 	files     func(a attributes) []string // nil: none
 	variables func(a attributes) []string // nil: none
+	passes    func(a attributes) []string // variables with which it fetches; nil: none
 }
 
 // sourceKinds are the kinds of secret source, by the label of the block.
@@ -47,6 +48,7 @@ func sourceKinds() map[string]sourceKind {
 			open: func(a attributes) (secrets.Source, error) {
 				return exec.New(exec.Config{Command: a.list("command"), TTL: a.duration("ttl"), Timeout: a.duration("timeout"), Env: a.list("env")})
 			},
+			passes: func(a attributes) []string { return a.list("env") },
 		},
 	}
 }

@@ -169,6 +169,12 @@ func (l *loader) sourceVariables() []string {
 	return l.reads(func(k sourceKind) func(attributes) []string { return k.variables })
 }
 
+// passedVariables are the variables that sources are given to fetch with,
+// such as the token of a command that mints others.
+func (l *loader) passedVariables() []string {
+	return l.reads(func(k sourceKind) func(attributes) []string { return k.passes })
+}
+
 func (l *loader) reads(what func(sourceKind) func(attributes) []string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -353,6 +353,11 @@ func (f *runFlags) environment(st *stack, sb *identity.Sandbox) []string {
 			}
 		}
 	}
+	for _, name := range st.loader.passedVariables() {
+		if !slices.Contains([]string{"PATH", "HOME", "USER", "LANG", "TZ"}, name) {
+			delete(env, name)
+		}
+	}
 	maps.Copy(env, st.sandboxEnv(sb, capture.FilesDir))
 	env["SALLYPORT_SANDBOX"] = sb.Name
 	for _, kv := range f.env {
