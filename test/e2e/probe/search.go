@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -104,10 +105,14 @@ func again(args []string) error {
 	cmd := exec.Command("/proc/self/exe", append([]string{"search"}, args...)...)
 	cmd.Env = append(os.Environ(), "PROBE_STAGE=root")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS}
+	if uid := os.Getuid(); uid != 0 {
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	} else { // only a privileged process may map 0; every capability without a number will do
+		for c := range uintptr(unix.CAP_LAST_CAP + 1) {
+			cmd.SysProcAttr.AmbientCaps = append(cmd.SysProcAttr.AmbientCaps, c)
+		}
 	}
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -134,8 +139,17 @@ func (s *searcher) uncover() {
 	_ = unix.Mount("proc", "/proc", "proc", 0, "")
 	_ = unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 	if dir, err := os.MkdirTemp("", "bind"); err == nil {
-		_ = unix.Mount("/", dir, "", unix.MS_BIND, "") // without the mounts below
-		s.files(dir)
+		if unix.Mount("/", dir, "", unix.MS_BIND, "") == nil { // without the mounts below
+			fmt.Println("BOUND the root")
+			s.files(dir)
+		}
+	}
+	if b, err := os.ReadFile("/proc/self/status"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if strings.HasPrefix(line, "CapEff") {
+				fmt.Print("ROOT ", line)
+			}
+		}
 	}
 }
 
@@ -283,8 +297,8 @@ func (s *searcher) files(dir string) {
 			return fs.SkipDir
 		case d.IsDir() && strings.HasPrefix(path, "/proc/") && strings.Count(path, "/") > 2:
 			return fs.SkipDir // processes has read them
-		case d.IsDir() && (strings.HasSuffix(path, "/usr") || strings.HasSuffix(path, "/root") || strings.HasSuffix(path, "/work") || strings.HasSuffix(path, "/home") || strings.HasSuffix(path, "/lib")):
-			return fs.SkipDir // large, and of no gateway
+		case d.IsDir() && slices.Contains([]string{"/usr", "/root", "/work", "/home", "/lib", "/opt"}, strings.TrimPrefix(path, dir)):
+			return fs.SkipDir // of a whole system: large, and of no gateway
 		}
 		s.file(path)
 		return nil
