@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"sallyport/certs"
+	"sallyport/gateway/capture"
 )
 
 // envFlags are the flags of env.
@@ -21,6 +23,7 @@ type envFlags struct {
 	dir     string
 	at      string
 	format  string
+	service string
 }
 
 func envCommand() *cobra.Command {
@@ -30,9 +33,14 @@ func envCommand() *cobra.Command {
 		Short: "Write the trust files, and print the variables that make clients in a sandbox use them",
 		Long: `Write ca.pem, bundle.pem and truststore.p12 to a folder that is to be mounted
 into the sandbox, and print the variables that name them, with each secret's
-placeholder. "run" does this by itself.`,
+placeholder. "run" does this by itself.
+
+The format "docker" is an --env-file; "compose" is a file that makes one service
+of a Compose project a sandbox: without a network, with the label, the variables
+and the folder mounted.`,
 		Example: `  sallyport env --sandbox ci --dir ./trust --at /run/sallyport
-  eval "$(sallyport env --sandbox ci --dir /run/sallyport-trust)"`,
+  eval "$(sallyport env --sandbox ci --dir /run/sallyport-trust)"
+  sallyport env --sandbox ci --dir ./trust --at /run/sallyport --format compose --service job >sallyport.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return f.print() },
 	}
@@ -42,7 +50,8 @@ placeholder. "run" does this by itself.`,
 	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
 	fs.StringVar(&f.dir, "dir", "", "folder to write the trust files to (required)")
 	fs.StringVar(&f.at, "at", "", "where the sandbox sees that folder (default: the same path)")
-	fs.StringVar(&f.format, "format", "sh", "sh, docker (an --env-file) or json")
+	fs.StringVar(&f.format, "format", "sh", "sh, docker (an --env-file), compose or json")
+	fs.StringVar(&f.service, "service", "app", "with --format compose: the service that is the sandbox")
 	return cmd
 }
 
@@ -80,7 +89,7 @@ func (f *envFlags) print() error {
 	}
 	env := certs.TrustAt(at).Environment()
 	maps.Copy(env, l.table(snap.Policy).Environment(name, l.secretsOf(name)))
-	return f.write(env)
+	return f.write(name, at, env)
 }
 
 func writeTrust(state, dir string) error {
@@ -96,7 +105,7 @@ func writeTrust(state, dir string) error {
 	return err
 }
 
-func (f *envFlags) write(env map[string]string) error {
+func (f *envFlags) write(sandbox, at string, env map[string]string) error {
 	switch f.format {
 	case "sh":
 		_, err := os.Stdout.Write(certs.EnvScript(env))
@@ -106,8 +115,39 @@ func (f *envFlags) write(env map[string]string) error {
 			fmt.Printf("%s=%s\n", k, env[k])
 		}
 		return nil
+	case "compose":
+		return f.writeCompose(sandbox, at, env)
 	case "json":
 		return json.NewEncoder(os.Stdout).Encode(env)
 	}
-	return usage("--format %s: none of sh, docker, json", f.format)
+	return usage("--format %s: none of sh, docker, compose, json", f.format)
 }
+
+// writeCompose prints a Compose file with one service. JSON is YAML too, and
+// leaves no doubt about what is a string; Compose replaces "$NAME" in strings
+// unless it is written "$$NAME".
+func (f *envFlags) writeCompose(sandbox, at string, env map[string]string) error {
+	dir, err := filepath.Abs(f.dir)
+	if err != nil {
+		return err
+	}
+	literal := func(s string) string { return strings.ReplaceAll(s, "$", "$$") }
+	escaped := make(map[string]string, len(env))
+	for k, v := range env {
+		escaped[k] = literal(v)
+	}
+	service := map[string]any{
+		"network_mode": capture.NetworkNone,
+		"labels":       map[string]string{capture.LabelSandbox: sandbox},
+		"environment":  escaped,
+		"volumes":      []map[string]any{{"type": "bind", "source": literal(dir), "target": literal(at), "read_only": true}},
+	}
+	out := json.NewEncoder(os.Stdout)
+	out.SetIndent("", "  ")
+	out.SetEscapeHTML(false)
+	return out.Encode(map[string]any{"version": composeVersion, "services": map[string]any{f.service: service}})
+}
+
+// composeVersion is for Compose before 2, which needs one; later ones do not
+// heed it.
+const composeVersion = "3.7"
