@@ -74,7 +74,8 @@ type Guard struct {
 
 	mu    sync.Mutex
 	heads []Head
-	done  int // heads read
+	done  int  // heads read
+	ended bool // the client has closed its side after a whole request
 }
 
 // Limits bound what a Guard holds and waits for. A zero field is its default.
@@ -114,6 +115,14 @@ func (g *Guard) Next() (Head, bool) {
 	h := g.heads[0]
 	g.heads = g.heads[1:]
 	return h, true
+}
+
+// HalfClosed says whether the client has closed its side where a request may
+// end. It may still wait for answers (RFC 9112, section 9.6).
+func (g *Guard) HalfClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.ended
 }
 
 // Heads returns how many heads have been read, refused ones included.
@@ -220,10 +229,16 @@ func (g *Guard) fill() error {
 	if n > 0 || err == nil {
 		return nil
 	}
-	if err == io.EOF && (len(g.in) > 0 || g.body.inside()) {
-		err = io.ErrUnexpectedEOF
+	if err != io.EOF {
+		return err
 	}
-	return err
+	if len(g.in) > 0 || g.body.inside() {
+		return io.ErrUnexpectedEOF
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended = true
+	return io.EOF
 }
 
 // step judges what is in g.in and says whether it got further: whether there
