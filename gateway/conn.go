@@ -306,7 +306,7 @@ func (c *conn) admitConn(d policy.Decision) error {
 		c.client.whenClosed(c.end)
 		return nil
 	}
-	entry := c.g.live.add(&liveEntry{sandboxID: c.sandbox.ID, request: c.request(c.scheme), cut: c.client.revoke})
+	entry := c.g.live.add(&liveEntry{sandboxID: c.sandbox.ID, request: c.request(c.scheme), cut: c.client.revoke, mark: c.client.mark})
 	c.client.whenClosed(func() {
 		c.g.live.remove(entry)
 		c.end()

@@ -21,6 +21,10 @@ type liveEntry struct {
 	request   policy.Request
 	cut       func(policy.Decision)
 
+	// mark notes why a connection is about to be cut: it may close before,
+	// because a request on it is. It is nil for a request.
+	mark func(policy.Decision)
+
 	// overdue ends what has made no progress for too long, if it is so; nil
 	// for what watches itself.
 	overdue func(now time.Time)
@@ -98,8 +102,19 @@ func (l *live) cutWhere(match func(*liveEntry) (policy.Decision, bool)) {
 		}
 	}
 	l.mu.Unlock()
-	for _, c := range cuts { // outside the lock: a cut removes its entry
-		c.e.cut(c.d)
+	// Outside the lock, because a cut removes its entry. A request is cut
+	// before its connection, whose end would else seem to be the client's.
+	for _, c := range cuts {
+		if c.e.mark != nil {
+			c.e.mark(c.d)
+		}
+	}
+	for _, conns := range []bool{false, true} {
+		for _, c := range cuts {
+			if (c.e.mark != nil) == conns {
+				c.e.cut(c.d)
+			}
+		}
 	}
 }
 

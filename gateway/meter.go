@@ -114,9 +114,12 @@ func (m *meter) reset() {
 	_ = m.Close()
 }
 
+// mark notes why a connection is no longer allowed.
+func (m *meter) mark(why policy.Decision) { m.revoked.CompareAndSwap(nil, &why) }
+
 // revoke resets a connection that policy no longer allows.
 func (m *meter) revoke(why policy.Decision) {
-	m.revoked.CompareAndSwap(nil, &why)
+	m.mark(why)
 	m.reset()
 }
 
