@@ -142,7 +142,7 @@ func (g *Guard) broken(detail string) bool {
 func parseChunkSize(b []byte) (int64, bool) {
 	digits := b
 	if i := bytes.IndexByte(b, ';'); i >= 0 {
-		digits = bytes.TrimRight(b[:i], " \t")
+		digits = b[:i]
 	}
 	if len(digits) == 0 || len(digits) > 16 {
 		return 0, false

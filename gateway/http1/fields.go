@@ -94,7 +94,7 @@ func checkHost(s string) *Violation {
 func PeekHost(b []byte) string {
 	for {
 		line, rest, whole := bytes.Cut(b, []byte("\r\n"))
-		if !whole {
+		if !whole || len(line) == 0 {
 			return ""
 		}
 		if name, value, ok := bytes.Cut(line, []byte(":")); ok && equalFold(name, "host") {
