@@ -69,3 +69,19 @@ func (b *Background) Wait(t testing.TB) Result {
 	b.Result = Result{Stdout: b.stdout.String(), Stderr: b.stderr.String(), Code: b.cmd.ProcessState.ExitCode()}
 	return b.Result
 }
+
+// Namespace is the network of the run's command, which must be a sleep, for
+// one test.
+func (b *Background) Namespace(t testing.TB, l *Lab) *Namespace {
+	t.Helper()
+	n, err := l.inside(b.PID(), b.ended)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &b.stderr)
+	}
+	t.Cleanup(func() {
+		if err := n.leave(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
