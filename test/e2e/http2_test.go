@@ -41,7 +41,10 @@ func newRawH2(t *testing.T, c net.Conn) *rawH2 {
 
 // ask sends a request without a body and returns the fields of its answer, or
 // how the other side refused.
-func (h *rawH2) ask(fields ...field) (map[string]string, error) {
+func (h *rawH2) ask(fields ...field) (map[string]string, error) { return h.open(true, fields...) }
+
+// open is ask for a stream that the request does not end, unless end is set.
+func (h *rawH2) open(end bool, fields ...field) (map[string]string, error) {
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
 	for _, f := range fields {
@@ -49,7 +52,7 @@ func (h *rawH2) ask(fields ...field) (map[string]string, error) {
 	}
 	id := h.next
 	h.next += 2
-	err := h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+	err := h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndStream: end, EndHeaders: true})
 	if err != nil {
 		return nil, err
 	}
