@@ -197,6 +197,21 @@ func (g *Gateway) Kill() error {
 	return err
 }
 
+// Freeze stops the daemon with SIGSTOP and waits until it stands still.
+func (g *Gateway) Freeze() error {
+	if err := g.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	still := within(startTime, func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", g.PID()))
+		return err == nil && bytes.Contains(b, []byte(") T "))
+	})
+	if !still {
+		return errors.New("the gateway does not stand still")
+	}
+	return nil
+}
+
 // Stop ends the daemon in order.
 func (g *Gateway) Stop() error {
 	if err := errors.Join(g.Signal(syscall.SIGTERM), g.Signal(syscall.SIGTERM)); err != nil {
@@ -243,6 +258,14 @@ func (g *Gateway) Stderr() string {
 func (g *Gateway) WritePolicy(t testing.TB, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(g.PolicyDir(), name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// RemovePolicy removes a file of the policy.
+func (g *Gateway) RemovePolicy(t testing.TB, name string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(g.PolicyDir(), name)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -208,3 +208,15 @@ func hostIn(b []byte) (string, bool) {
 	}
 	return "none.invalid", true
 }
+
+// Reset makes the end of the connection a reset.
+func (c *originConn) Reset() {
+	inner := c.Conn
+	if t, ok := inner.(*tls.Conn); ok {
+		inner = t.NetConn()
+	}
+	if t, ok := inner.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+		_ = t.Close()
+	}
+}

@@ -92,11 +92,16 @@ func (g *Gateway) sandbox(ns *Namespace, name, id string) (*Sandbox, error) {
 // and fd66:n::2, the link's name is sbn, and the policy binds them to name.
 func (g *Gateway) Interface(t testing.TB, name string, n int) *Sandbox {
 	t.Helper()
+	return g.InterfaceNamed(t, name, fmt.Sprintf("sb%d", n), n)
+}
+
+// InterfaceNamed is Interface with another name of the link.
+func (g *Gateway) InterfaceNamed(t testing.TB, name, link string, n int) *Sandbox {
+	t.Helper()
 	ns, err := newNamespace(g.Lab.home, g.Lab.Unique("i"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	link := fmt.Sprintf("sb%d", n)
 	t.Cleanup(func() {
 		if err := ns.Close(); err != nil { // takes the pair away
 			t.Error(err)
