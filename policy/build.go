@@ -31,6 +31,7 @@ func (c *compiler) build(src *Rule, by owner) *rule {
 	b.endpoints(title)
 	b.methods(title)
 	b.paths(title)
+	b.conditions(title)
 	b.addresses(title)
 	b.secrets(title)
 	b.rest(title)
@@ -207,6 +208,21 @@ func (b *ruleBuilder) paths(title string) {
 		}
 		b.out.paths = append(b.out.paths, g)
 	}
+}
+
+func (b *ruleBuilder) conditions(title string) {
+	if len(b.src.Query) == 0 && len(b.src.Headers) == 0 {
+		return
+	}
+	if b.src.Action != ActionAllow {
+		b.fault("%s: has conditions on query or header, which only allow rules have", title)
+		return
+	}
+	conds, err := conditionsOf(b.src)
+	if err != nil {
+		b.fault("%s: %v", title, err)
+	}
+	b.out.conds = conds
 }
 
 func (b *ruleBuilder) addresses(title string) {

@@ -110,6 +110,10 @@ func beyondAt(r *rule, above []*rule) string {
 	if slices.ContainsFunc(above, func(o *rule) bool { return o.relay() != RelayIntercept || r.git != nil && o.git != nil }) {
 		return beyondAddresses(r, above)
 	}
+	above = slices.DeleteFunc(slices.Clone(above), func(o *rule) bool { return !conditionsCover(o, r) })
+	if len(above) == 0 {
+		return "a request without the query or header that the org's rule asks for"
+	}
 	methods := r.methods.list
 	if r.git != nil {
 		methods = []string{"GET", "POST"}

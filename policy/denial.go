@@ -154,7 +154,7 @@ func (f *failures) add(r *rule, o outcome) {
 	if o.push && r.beats(f.push) {
 		f.push = r
 	}
-	if o.method == no || o.path == no {
+	if o.method == no || o.path == no || o.header == no {
 		return
 	}
 	if o.query == no && r.beats(f.query) {

@@ -128,11 +128,13 @@ type Rule struct {
 	Host   string // as written; after Compile the normal form of the pattern
 	Repo   string // git: "owner/repo", may hold "*" as a whole segment
 
-	Ports        []uint16 // empty: the default of the schemes
-	Schemes      []Scheme // empty: HTTPS
-	Access       string   // "", "read" (GET, HEAD, OPTIONS) or "write" (any)
-	Methods      []string // empty: any, or those of Access
-	Paths        []string // empty: any
+	Ports        []uint16            // empty: the default of the schemes
+	Schemes      []Scheme            // empty: HTTPS
+	Access       string              // "", "read" (GET, HEAD, OPTIONS) or "write" (any)
+	Methods      []string            // empty: any, or those of Access
+	Paths        []string            // empty: any
+	Query        map[string][]string // allow: parameters that must be there once, with one of these values; "*" alone: any
+	Headers      map[string][]string // allow: the same of header fields
 	Addresses    []netip.Prefix
 	Inject       []Ref
 	Expires      time.Time // zero: never; the rule is void from this instant on

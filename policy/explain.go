@@ -147,6 +147,8 @@ func (r *rule) explain(q *query) RuleFit {
 		f.Matcher, f.Why = "path", r.pathWhy(q)
 	case o.query == no:
 		f.Matcher, f.Why = "query", r.queryWhy(q)
+	case o.header == no:
+		f.Matcher, f.Why = "header", r.conditionWhy(q)
 	case o.upgrade == no:
 		f.Matcher, f.Why = "websocket", "the rule says websocket = false"
 	case r.expired(q.Now):
@@ -187,7 +189,12 @@ func (r *rule) pathWhy(q *query) string {
 	return fmt.Sprintf("path %s is not %s", q.Path, orText(globs))
 }
 
-func (r *rule) queryWhy(*query) string { return "git does not ask with this query there" }
+func (r *rule) queryWhy(q *query) string {
+	if r.git != nil {
+		return "git does not ask with this query there"
+	}
+	return r.conditionWhy(q)
+}
 
 func dateText(r *Rule) string { return r.Expires.UTC().Format("2006-01-02 15:04 MST") }
 

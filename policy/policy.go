@@ -61,16 +61,20 @@ const (
 
 // Request is one attempt, as far as it is known at its stage.
 type Request struct {
-	Sandbox   string    // name of the sandbox in the policy
-	Stage     Stage     //
-	Host      string    // canonical name or IP literal, see CanonicalHost
-	Port      uint16    // 0 at StageName
-	Scheme    Scheme    //
-	Method    string    // as sent; a WebSocket handshake is GET
-	Path      string    // as sent: escaped, without the query; "*" for OPTIONS *
-	Query     string    // as sent, without the question mark
-	WebSocket bool      // the request asks for an upgrade to WebSocket
-	Now       time.Time // against which rules expire
+	Sandbox   string // name of the sandbox in the policy
+	Stage     Stage  //
+	Host      string // canonical name or IP literal, see CanonicalHost
+	Port      uint16 // 0 at StageName
+	Scheme    Scheme //
+	Method    string // as sent; a WebSocket handshake is GET
+	Path      string // as sent: escaped, without the query; "*" for OPTIONS *
+	Query     string // as sent, without the question mark
+	WebSocket bool   // the request asks for an upgrade to WebSocket
+
+	// Header is the request's header, by canonical name, as net/http has it.
+	// It is only read. Without it no rule that asks for a header matches.
+	Header map[string][]string
+	Now    time.Time // against which rules expire
 }
 
 // Decision is the answer to a Request. The zero value denies.

@@ -16,8 +16,9 @@ type rule struct {
 	methods methodSet
 	paths   []pathGlob // empty: any path
 	git     *gitRepo   // ActionGit only; stands for methods and paths
-	inject  []string   // sorted
-	rank    int32      // place in the order of files and lines
+	conds   []condition
+	inject  []string // sorted
+	rank    int32    // place in the order of files and lines
 	owner   owner
 }
 
@@ -30,13 +31,13 @@ type owner struct {
 
 // outcome is how far an attempt fits a rule, matcher by matcher.
 type outcome struct {
-	port, scheme, method, path, query, upgrade fit
-	push                                       bool // a push that only access = "read" refuses
+	port, scheme, method, path, query, header, upgrade fit
+	push                                               bool // a push that only access = "read" refuses
 }
 
 // whole is the fit of the rule: the least of its matchers'.
 func (o outcome) whole() fit {
-	return min(o.port, o.scheme, o.method, o.path, o.query, o.upgrade)
+	return min(o.port, o.scheme, o.method, o.path, o.query, o.header, o.upgrade)
 }
 
 // query is a request with what is read from it once for all rules.
@@ -55,15 +56,18 @@ func (r *rule) fit(q *query) outcome {
 	o.scheme = r.schemeFit(q)
 	if q.Stage != StageRequest {
 		u := r.unseen()
-		o.method, o.path, o.query, o.upgrade = u, u, u, u
+		o.method, o.path, o.query, o.header, o.upgrade = u, u, u, u, u
 		return o
 	}
-	o.query = yes
+	o.query, o.header = yes, yes
 	if r.git != nil {
 		r.git.fit(q, &o)
 	} else {
 		o.method = when(r.methods.has(q.Method))
 		o.path = when(r.pathFits(q))
+		if len(r.conds) > 0 {
+			o.query, o.header = when(r.queryFits(q.Query)), when(r.headersFit(q.Header))
+		}
 	}
 	o.upgrade = when(!q.WebSocket || !r.src.NoWebSocket)
 	return o
@@ -80,7 +84,7 @@ func (r *rule) schemeFit(q *query) fit {
 
 // unseen is the fit of what only a request shows.
 func (r *rule) unseen() fit {
-	if r.git != nil || !r.methods.any || len(r.paths) > 0 || r.src.NoWebSocket {
+	if r.git != nil || !r.methods.any || len(r.paths) > 0 || len(r.conds) > 0 || r.src.NoWebSocket {
 		return maybe
 	}
 	return yes
