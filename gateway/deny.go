@@ -48,16 +48,7 @@ type problem struct {
 // reply answers with a refusal: why, and the id under which the operator
 // finds the record. It says nothing of what else is allowed.
 func (r *request) reply(d policy.Decision) {
-	answer(r.w, r.in, refusal{Status: status(d.Reason), Reason: string(d.Reason), Detail: r.detail(d), Request: r.id, Host: r.c.host})
-}
-
-// detail is the message of a denial and what the policy's author says to the
-// person who reads it.
-func (r *request) detail(d policy.Decision) string {
-	if d.Rule != nil && d.Rule.Action == policy.ActionDeny && d.Rule.Reason != "" {
-		return d.Message + " " + d.Rule.Reason
-	}
-	return d.Message
+	answer(r.w, r.in, refusal{Status: status(d.Reason), Reason: string(d.Reason), Detail: d.Message, Request: r.id, Host: r.c.host})
 }
 
 // refusal is an answer of the gateway's own.
