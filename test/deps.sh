@@ -5,7 +5,7 @@
 set -eu
 
 # program:package
-all="gcc:gcc curl:curl git:git python3:python3 node:nodejs dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus"
+all="gcc:gcc curl:curl git:git python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus"
 wanted=${*:-}
 
 lacking() {
@@ -18,6 +18,7 @@ lacking() {
 	done
 	if [ -z "$wanted" ]; then
 		/usr/bin/python3 -c 'import requests' >/dev/null 2>&1 || echo python3-requests
+		/usr/bin/python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
 		[ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 	fi
 }
