@@ -85,14 +85,13 @@ func newLab(t testing.TB, options ...option) *lab {
 		}}
 	d := Deps{Logger: hclog.NewNullLogger(), Audit: l.recorder, Leaves: certs.NewLeaves(ca, certs.LeavesOptions{}), Pool: pool, Budgets: store,
 		TicketKey: [32]byte{1}, Internal: func(*identity.Sandbox, string) ([]byte, string, bool) { return nil, "", false }}
-	for _, o := range options {
-		o(&d, &uo)
-	}
 	l.store, err = secrets.Open(secrets.Options{Specs: []secrets.Spec{{Name: secretName, Kind: "test", Source: constant(secretValue)}}})
 	must(t, err)
-	// Hosts are added until load: the map is read when the upstream is made.
 	for _, h := range []string{"api.test", "h1.test", "other.test", "plain.test", "grpc.test", "raw.test", "evil.test"} {
 		uo.Hosts[h] = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	}
+	for _, o := range options {
+		o(&d, &uo)
 	}
 	d.Upstream, err = upstream.New(uo)
 	must(t, err)

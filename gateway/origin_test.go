@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"strconv"
@@ -41,13 +42,24 @@ func listen(t testing.TB) net.Listener {
 	return ln
 }
 
+// originWith starts a server with one certificate, whatever is asked for.
+func (l *lab) originWith(t testing.TB, cert tls.Certificate) *origin {
+	t.Helper()
+	ln := listen(t)
+	o := &origin{port: portOf(ln), cancelled: make(chan struct{})}
+	s := &http.Server{Handler: o.keep(o.mux()), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}, ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { _ = s.ServeTLS(ln, "", "") }()
+	t.Cleanup(func() { _ = s.Close() })
+	return o
+}
+
 // origin starts a server, over TLS with these ALPN protocols or, without
 // any, in plain text.
 func (l *lab) origin(t testing.TB, protocols ...string) *origin {
 	t.Helper()
 	ln := listen(t)
 	o := &origin{port: portOf(ln), cancelled: make(chan struct{})}
-	s := &http.Server{Handler: o.keep(o.mux()), Protocols: new(http.Protocols)}
+	s := &http.Server{Handler: o.keep(o.mux()), Protocols: new(http.Protocols), ErrorLog: log.New(io.Discard, "", 0)}
 	s.Protocols.SetHTTP1(true)
 	if len(protocols) > 0 {
 		s.Protocols.SetHTTP2(protocols[0] == "h2")

@@ -170,15 +170,24 @@ type stream2 struct {
 	hp  *hpack.Encoder
 }
 
+func newStream2(c *tls.Conn) *stream2 {
+	s := &stream2{Conn: c, Framer: http2.NewFramer(c, c)}
+	s.hp = hpack.NewEncoder(&s.enc)
+	s.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	return s
+}
+
+func http2Field(name, value string) hpack.HeaderField {
+	return hpack.HeaderField{Name: name, Value: value}
+}
+
 // framer opens HTTP/2 by hand and returns the server's settings.
 func (l *lab) framer(t *testing.T, host string, port uint16) (*stream2, map[http2.SettingID]uint32) {
 	t.Helper()
 	c := l.rawTLS(t, host, port, "h2")
 	_, err := io.WriteString(c, http2.ClientPreface)
 	must(t, err)
-	s := &stream2{Conn: c, Framer: http2.NewFramer(c, c)}
-	s.hp = hpack.NewEncoder(&s.enc)
-	s.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	s := newStream2(c)
 	must(t, s.WriteSettings())
 	settings := map[http2.SettingID]uint32{}
 	f, err := s.ReadFrame()
@@ -193,7 +202,7 @@ func (s *stream2) head(t *testing.T, id uint32, end bool, fields ...string) {
 	t.Helper()
 	s.enc.Reset()
 	for i := 0; i < len(fields); i += 2 {
-		must(t, s.hp.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
+		must(t, s.hp.WriteField(http2Field(fields[i], fields[i+1])))
 	}
 	must(t, s.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: s.enc.Bytes(), EndHeaders: true, EndStream: end}))
 }
