@@ -40,6 +40,7 @@ type conn struct {
 	// refusal is set on a connection that is kept open only to explain,
 	// over HTTP, why it was refused.
 	refusal *policy.Decision
+	denied  bool           // a denial was recorded
 	refused upstream.Route // with the address for which a relay was refused
 }
 
@@ -204,7 +205,7 @@ func (c *conn) servePlain(d policy.Decision) {
 // explainOrReset records a denial at once and then waits a moment for bytes
 // to answer it in.
 func (c *conn) explainOrReset(ctx context.Context, d policy.Decision) {
-	if c.host == "" {
+	if c.dst.Addr() == c.g.Pool.Denied(c.dst.Addr().Is6()) {
 		c.explainNamed(ctx)
 		return
 	}
@@ -282,6 +283,7 @@ func (c *conn) refuse(d policy.Decision) {
 // connection is reset.
 func (c *conn) recordDenial(d policy.Decision) error {
 	d.Verdict, d.Relay, d.Inject = policy.Deny, policy.RelayNone, nil
+	c.denied = true
 	e := c.event(audit.KindConn, audit.PhaseDecision)
 	e.decide(d)
 	e.refusedAddress(c.refused)

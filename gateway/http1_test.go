@@ -82,6 +82,33 @@ func TestH123Target(t *testing.T) {
 	}
 }
 
+// TestH123OddTarget: what net/url would write in another way is sent on as it
+// is, or not at all (case H1-23).
+func TestH123OddTarget(t *testing.T) {
+	l := newLab(t)
+	port, heads := recordHeads(t)
+	l.allow("plain.test", port)
+	l.load()
+	for _, target := range []string{"/x%zz", "/100%", `/a"b`, "/{id}", "/a|b", `/a\b`, "/caf\xe9", "/x%zz?y", "//a%zz", "//{id}", "/a^b"} {
+		t.Run(target, func(t *testing.T) {
+			c := l.raw(t, "plain.test", port)
+			_, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: plain.test\r\nConnection: close\r\n\r\n", target)
+			must(t, err)
+			code := readResponse(t, c).StatusCode
+			select {
+			case head := <-heads:
+				if line, _, _ := strings.Cut(head, "\r\n"); line != "GET "+target+" HTTP/1.1" {
+					t.Fatalf("origin got %q", line)
+				}
+			default:
+				if code == http.StatusOK {
+					t.Fatal("an answer of nobody")
+				}
+			}
+		})
+	}
+}
+
 // TestH127Head: fields are not added, merged or dropped (case H1-27).
 func TestH127Head(t *testing.T) {
 	l := newLab(t)
