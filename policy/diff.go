@@ -12,7 +12,7 @@ import (
 // Change is one statement of what a new policy gives or takes: some hosts,
 // ports, methods and paths, and what may be done with them.
 type Change struct {
-	Sandboxes []string   // sorted; empty for the org, whose rules bound every sandbox
+	Sandboxes []string   // sorted; empty for the org and for secrets
 	Gains     bool       // the new policy gives it; else it takes it
 	What      Capability //
 	Detail    string     // name of a secret, address range, or a setting in words
@@ -33,6 +33,8 @@ type Change struct {
 	Rules []*Rule // that decide: the new ones of a gain; the old ones of a loss, and the new denials
 	Pos   Pos     // of a setting
 
+	ceiling bool
+
 	part part                 // what it was read from, of one host
 	at   map[HostPattern]part // the same of every host
 }
@@ -45,6 +47,10 @@ type part struct {
 	methods  []int
 	classes  bits
 }
+
+// Org reports whether the change is one of the ceiling, which bounds every
+// sandbox.
+func (c *Change) Org() bool { return c.ceiling }
 
 // Capability is a kind of thing that a policy gives.
 type Capability string
@@ -140,7 +146,10 @@ func Diff(old, next *Set, now time.Time) []Change {
 		out = append(out, found...)
 	}
 	out = mergeSandboxes(out)
-	out = append(out, d.org()...)
+	for _, c := range d.org() {
+		c.ceiling = true
+		out = append(out, c)
+	}
 	out = append(out, secretChanges(old, next)...)
 	slices.SortStableFunc(out, compareChanges)
 	return out

@@ -156,6 +156,10 @@ func given(s *Set, r Request) (access string, inject []string) {
 func checkDiff(old, next *Set) error {
 	changes := Diff(old, next, now)
 	var here []Change // about the host at hand
+	relay := func(gains bool, r Request) bool {
+		r.Stage = StageConn
+		return slices.ContainsFunc(here, func(c Change) bool { return c.Gains == gains && c.What == CapRelay && c.covers(r) })
+	}
 	says := func(gains bool, r Request, what Capability, detail string) bool {
 		return slices.ContainsFunc(here, func(c Change) bool {
 			return c.Gains == gains && c.What == what && (detail == "" || c.Detail == detail) && c.covers(r)
@@ -182,10 +186,10 @@ func checkDiff(old, next *Set) error {
 			if what == CapRelay && was != is {
 				gained, lost = is != "", was != ""
 			}
-			if got := says(true, r, what, ""); gained && !got || got && !gained && exact {
+			if got := says(true, r, what, ""); gained && !got && !relay(true, r) || got && !gained && exact {
 				return fmt.Errorf("gained %v, said %v: %+v", gained, got, r)
 			}
-			if got := says(false, r, what, ""); lost && !got || got && !lost && exact {
+			if got := says(false, r, what, ""); lost && !got && !relay(false, r) || got && !lost && exact {
 				return fmt.Errorf("lost %v, said %v: %+v", lost, got, r)
 			}
 			for _, key := range hasKeys {

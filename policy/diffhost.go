@@ -42,8 +42,10 @@ type cell struct {
 
 // granted is what one side gives for one cell.
 type granted struct {
-	caps map[string]capability
-	d    Decision
+	caps    map[string]capability
+	d       Decision
+	unread  bool // it is a request inside of bytes that are relayed unopened
+	injects bool
 }
 
 // capability is something that is given, or its measure.
@@ -314,7 +316,9 @@ func (g *grid) conn(s *side, port int, at time.Time) *connection {
 	return c
 }
 
-func (c *connection) closed(s Scheme) bool { return c.any.Relay != RelayTCP && c.scheme[s].Verdict == Deny }
+func (c *connection) closed(s Scheme) bool {
+	return c.any.Relay != RelayTCP && c.scheme[s].Verdict == Deny
+}
 
 // relayed is what is given when bytes are relayed unopened.
 func (c *connection) relayed() granted {
@@ -347,6 +351,7 @@ func (c *connection) request(x cell) granted {
 	g := granted{d: d, caps: map[string]capability{}}
 	if c.any.Relay == RelayTCP || d.Relay == RelayPassthrough {
 		g.give(CapAccess, "", true)
+		g.unread = true
 		return g
 	}
 	v := &c.g.variants[x.variant]
@@ -361,6 +366,7 @@ func (c *connection) request(x cell) granted {
 	for _, name := range g.d.Inject {
 		g.give(CapSecret, name, true)
 	}
+	g.injects = len(g.d.Inject) > 0
 	g.treat(g.d)
 	return g
 }

@@ -17,7 +17,8 @@ type tally struct {
 // add compares what both sides give for one cell.
 func (t *tally) add(x cell, was, now granted) {
 	switch had, has := len(was.caps) > 0, len(now.caps) > 0; {
-	case !had && !has:
+	case !had && !has, had && !has && was.unread, has && !had && now.unread:
+		// Of the relay as a whole there is a statement.
 	case !has:
 		for _, c := range was.caps {
 			if c.what == CapAccess || c.what == CapRelay {
@@ -26,7 +27,7 @@ func (t *tally) add(x cell, was, now granted) {
 		}
 	case !had:
 		for _, c := range now.caps {
-			if c.what != CapPublic && c.what != CapLimits && c != (capability{CapForeign, "dropped", true}) {
+			if c.what != CapPublic && c.what != CapLimits && c.what != CapForeign {
 				t.note(true, c, x, now.d.Rule)
 			}
 		}
@@ -37,12 +38,19 @@ func (t *tally) add(x cell, was, now granted) {
 
 // both compares two sides that both let a cell through.
 func (t *tally) both(x cell, was, now granted) {
+	foreign := was.injects && now.injects // else the sandbox's own credentials went as they came
 	for key, c := range now.caps {
+		if c.what == CapForeign && !foreign {
+			continue
+		}
 		if _, ok := was.caps[key]; !ok && !(c.what == CapAddress && containedIn(prefixOf(c.detail), was.d.Addresses)) {
 			t.note(true, c, x, now.d.Rule)
 		}
 	}
 	for key, c := range was.caps {
+		if c.what == CapForeign && !foreign {
+			continue
+		}
 		if _, ok := now.caps[key]; !ok && !(c.what == CapAddress && containedIn(prefixOf(c.detail), now.d.Addresses)) {
 			t.note(false, c, x, was.d.Rule, now.d.Rule)
 		}
