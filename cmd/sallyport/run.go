@@ -159,10 +159,12 @@ func (f *runFlags) serve(st *stack, sb *identity.Sandbox, box *capture.Sandbox, 
 	if err := st.record(sb, "command started", &audit.Run{Argv: argv, Cwd: cwd, UID: os.Getuid()}); err != nil {
 		return 0, err
 	}
+	signals := catchSignals() // from here on they are the command's
+	defer signal.Stop(signals)
 	if err := box.Start(); err != nil {
 		return f.ended(st, sb, argv, capture.Result{ExitCode: exitSandbox}, err)
 	}
-	stopSignals := forwardSignals(box)
+	stopSignals := forwardSignals(box, signals)
 	result, err := box.Wait()
 	stopSignals()
 	stopCapture() // what was refused and not yet told is recorded first
@@ -171,6 +173,10 @@ func (f *runFlags) serve(st *stack, sb *identity.Sandbox, box *capture.Sandbox, 
 
 // ended records the end of the command and says what was blocked.
 func (f *runFlags) ended(st *stack, sb *identity.Sandbox, argv []string, r capture.Result, err error) (int, error) {
+	var notRun *capture.ExecError
+	if errors.As(err, &notRun) {
+		r.ExitCode = notRun.Code
+	}
 	run := &audit.Run{Argv: argv, Exit: &r.ExitCode, TimedOut: r.TimedOut, CPUMS: r.CPU.Milliseconds(), MaxRSS: r.MaxRSS}
 	if r.Signal != 0 {
 		run.Signal = r.Signal.String()
@@ -178,8 +184,7 @@ func (f *runFlags) ended(st *stack, sb *identity.Sandbox, argv []string, r captu
 	if werr := st.record(sb, "command ended", run); werr != nil {
 		return 0, errors.Join(err, werr)
 	}
-	var notRun *capture.ExecError
-	if errors.As(err, &notRun) {
+	if notRun != nil {
 		fmt.Fprintln(os.Stderr, "sallyport: error:", err)
 		return notRun.Code, nil
 	}
@@ -374,23 +379,34 @@ func (f *runFlags) environment(st *stack, sb *identity.Sandbox) []string {
 	return out
 }
 
-// forwardSignals passes signals on to the command until the returned
-// function is called.
-func forwardSignals(box *capture.Sandbox) func() {
-	ch := make(chan os.Signal, 16)
-	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGWINCH)
+// catchSignals takes the signals that are for the command. One that was
+// ignored when this process started (nohup) stays so, for the command too.
+func catchSignals() chan os.Signal {
+	ch := make(chan os.Signal, 64)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
+		syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH} {
+		if !signal.Ignored(s) {
+			signal.Notify(ch, s)
+		}
+	}
+	return ch
+}
+
+// forwardSignals passes signals on to the command, which has started, until
+// the returned function is called.
+func forwardSignals(box *capture.Sandbox, signals <-chan os.Signal) func() {
 	done := make(chan struct{})
 	go func() {
 		for {
 			select {
-			case s := <-ch:
+			case s := <-signals:
 				box.Signal(s)
 			case <-done:
 				return
 			}
 		}
 	}()
-	return func() { signal.Stop(ch); close(done) }
+	return func() { close(done) }
 }
 
 // keepRuns is how long the log of a run is kept.
