@@ -93,6 +93,8 @@ func (x *exchange) taken(err error) *policy.Decision {
 		return deny(policy.ByteBudget, errBudget.Error())
 	case errors.Is(err, errTooLong):
 		return deny(policy.BodyTooLarge, errTooLong.Error())
+	case errors.Is(err, errUnmaskable):
+		return deny(policy.UninspectableBody, errUnmaskable.Error())
 	case errors.As(err, &refused):
 		return deny(refused.Reason, refused.Message)
 	}

@@ -31,6 +31,7 @@ type exchange struct {
 	unread   atomic.Pointer[error] // of reading the request's body
 	broken   atomic.Bool           // the answer's body broke off
 	early    earlyHints
+	masked   maskedUses
 	revoked  atomic.Pointer[policy.Decision]
 	hijacked atomic.Pointer[hijackedConn]
 
@@ -191,6 +192,11 @@ func (x *exchange) roundTrip(out *http.Request) (*http.Response, error) {
 		}
 		resp.Body = &answerBody{ReadCloser: resp.Body, x: x, most: most}
 	}
+	if err := x.mask(resp); err != nil {
+		_ = resp.Body.Close() // it is not delivered
+		x.fail(err)
+		return nil, err
+	}
 	return resp, nil
 }
 
@@ -238,6 +244,10 @@ func (x *exchange) end() {
 	e.HTTP.ReqBytes, e.HTTP.RespBytes = x.sent.Load(), x.received.Load()
 	e.Bytes = &audit.Bytes{Sent: x.sent.Load(), Received: x.received.Load()}
 	e.Upstream = upstreamOf(x.info)
+	e.uses(x.masked.all())
+	if r.plan != nil {
+		e.uses(r.plan.Later())
+	}
 	whole := r.g.Now().Sub(r.started)
 	e.DurationMS = milliseconds(whole)
 	if !x.handed.IsZero() {

@@ -42,6 +42,7 @@ type Snapshot struct {
 	Policy  *policy.Set
 	Inject  *inject.Table
 	Secrets *secrets.Store
+	Held    *Held
 }
 
 // DeniedMode is how a denied name is answered.

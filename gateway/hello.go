@@ -95,6 +95,9 @@ func (c *conn) decideHello(hello *tls.ClientHelloInfo, refusal *policy.Decision)
 		}
 		return deny(policy.NoSNI, "the ClientHello has no server name")
 	}
+	if refused := c.snap.held().Name(c.sni); refused != nil {
+		return deny(refused.Reason, refused.Message)
+	}
 	name, err := policy.CanonicalHost(c.sni)
 	if err != nil {
 		return deny(policy.BadHostname, "server name: "+err.Error())

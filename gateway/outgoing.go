@@ -28,7 +28,7 @@ func (x *exchange) outgoing() (*http.Request, error) {
 			out.Body = http.NoBody
 		} else {
 			most, _ := r.meters.maxima()
-			out.Body = &requestBody{src: r.in.Body, x: x, most: most}
+			out.Body = &requestBody{src: r.snap.held().Body(r.in.Body, "body"), x: x, most: most}
 		}
 	}
 	if _, ok := out.Header["User-Agent"]; !ok {

@@ -93,6 +93,9 @@ func (g *Gateway) decideQuestion(snap *Snapshot, sb *identity.Sandbox, q dns.Que
 	if len(leaks) > 0 {
 		return policy.Decision{Reason: policy.PlaceholderLeak, Message: "a placeholder of a secret is part of the name that was asked"}
 	}
+	if refused := snap.held().Name(q.Name); refused != nil {
+		return policy.Decision{Reason: refused.Reason, Message: refused.Message}
+	}
 	if q.Bad != nil {
 		return policy.Decision{Reason: policy.BadHostname, Message: q.Bad.Error()}
 	}

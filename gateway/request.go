@@ -38,6 +38,7 @@ type request struct {
 	decision policy.Decision
 	meters   meters
 	plan     *inject.Plan
+	patterns []inject.Use // keys of known formats
 	route    upstream.Route
 	refused  upstream.Route // with the address for which the host was refused
 	values   map[string]secrets.Value
@@ -64,6 +65,7 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 		(*request).checkUpgrade,
 		(*request).askPolicy,
 		(*request).checkLimits,
+		(*request).checkExfiltration,
 		(*request).planSecrets,
 		(*request).findRoute,
 		(*request).fetchSecrets,
@@ -82,6 +84,7 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 		r.serveInternal()
 		return
 	}
+	r.recordPatterns()
 	r.forward()
 }
 
@@ -261,10 +264,7 @@ func (r *request) planSecrets() *policy.Decision {
 	if r.snap.Inject == nil || r.snap.Secrets == nil {
 		return deny(policy.PolicyUnavailable, "the gateway has no secrets in force")
 	}
-	plan, refusal := r.snap.Inject.Plan(inject.Input{
-		Sandbox: r.c.sandbox.Policy, Request: r.in, Host: r.c.host, Scheme: r.c.scheme,
-		Intercepted: r.c.tls.Load() != nil, Decision: r.decision,
-	})
+	plan, refusal := r.snap.Inject.Plan(r.injectInput())
 	if refusal != nil {
 		d := deny(refusal.Reason, refusal.Message)
 		d.Rule = r.decision.Rule

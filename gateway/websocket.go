@@ -61,7 +61,7 @@ func (h *streamHijacker) WriteHeader(code int) {
 
 // Hijack takes the stream over.
 func (h *streamHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c := &hijackedConn{Conn: &streamConn{w: h.answerWriter}, x: h.x}
+	c := newHijackedConn(&streamConn{w: h.answerWriter}, h.x)
 	h.x.hijack(c)
 	return c, bufio.NewReadWriter(bufio.NewReader(bytes.NewReader(nil)), bufio.NewWriter(io.Discard)), nil
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+
+	"sallyport/gateway/inject"
 )
 
 // buffers lends copy buffers to every relay and answer.
@@ -120,7 +122,7 @@ func (h *connHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	hc := &hijackedConn{Conn: c, x: h.x}
+	hc := newHijackedConn(c, h.x)
 	h.x.hijack(hc)
 	return hc, rw, nil
 }
@@ -128,11 +130,22 @@ func (h *connHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // hijackedConn counts what passes after an upgrade.
 type hijackedConn struct {
 	net.Conn
-	x *exchange
+	x        *exchange
+	messages io.Reader // what comes from Conn, as it may go on
+}
+
+func newHijackedConn(c net.Conn, x *exchange) *hijackedConn {
+	return &hijackedConn{Conn: c, x: x, messages: x.messages(c)}
 }
 
 func (h *hijackedConn) Read(p []byte) (int, error) {
-	n, err := h.Conn.Read(p)
+	n, err := h.messages.Read(p)
+	if err != nil {
+		var refused *inject.Refusal
+		if errors.As(err, &refused) {
+			h.x.fail(refused)
+		}
+	}
 	h.x.sent.Add(int64(n))
 	h.x.moved()
 	if e := h.x.r.meters.add(int64(n), 0); e != nil {

@@ -7,9 +7,12 @@ import (
 	"sallyport/policy"
 	"sallyport/policy/policyfile"
 	"sallyport/secrets"
+	"sallyport/secrets/age"
+	"sallyport/secrets/awssm"
 	"sallyport/secrets/env"
 	"sallyport/secrets/exec"
 	"sallyport/secrets/file"
+	"sallyport/secrets/vault"
 )
 
 // sourceKind is one kind of secret source: what a policy file may say of it,
@@ -26,7 +29,7 @@ type sourceKind struct {
 
 // sourceKinds are the kinds of secret source, by the label of the block.
 func sourceKinds() map[string]sourceKind {
-	text, list := policyfile.String, policyfile.StringList
+	text, list, span := policyfile.String, policyfile.StringList, policyfile.Duration
 	return map[string]sourceKind{
 		"env": {
 			schema: schema(attr("name", text, true)),
@@ -43,14 +46,57 @@ func sourceKinds() map[string]sourceKind {
 			files: func(a attributes) []string { return []string{a.text("path")} },
 		},
 		"exec": {
-			schema: schema(attr("command", list, true), attr("ttl", policyfile.Duration, false),
-				attr("timeout", policyfile.Duration, false), attr("env", list, false)),
+			schema: schema(attr("command", list, true), attr("ttl", span, false), attr("timeout", span, false), attr("env", list, false)),
 			open: func(a attributes) (secrets.Source, error) {
 				return exec.New(exec.Config{Command: a.list("command"), TTL: a.duration("ttl"), Timeout: a.duration("timeout"), Env: a.list("env")})
 			},
 			passes: func(a attributes) []string { return a.list("env") },
 		},
+		"vault": {
+			schema: schema(attr("address", text, true), attr("path", text, true), attr("field", text, false), attr("namespace", text, false),
+				attr("mount", text, false), attr("ca_file", text, false), attr("ttl", span, false),
+				attr("token_file", text, false), attr("token_env", text, false),
+				attr("role_id", text, false), attr("secret_id_file", text, false),
+				attr("kubernetes_role", text, false), attr("jwt_file", text, false), attr("auth_mount", text, false)),
+			open:      openVault,
+			files:     func(a attributes) []string { return a.texts("token_file", "secret_id_file", "jwt_file") },
+			variables: func(a attributes) []string { return a.texts("token_env") },
+		},
+		"awssm": {
+			schema: schema(attr("id", text, true), attr("region", text, true), attr("field", text, false), attr("endpoint", text, false),
+				attr("ttl", span, false), attr("profile", text, false), attr("credentials_file", text, false), attr("instance", policyfile.Bool, false)),
+			open: func(a attributes) (secrets.Source, error) {
+				instance, given := a["instance"].(bool)
+				return awssm.New(awssm.Config{ID: a.text("id"), Region: a.text("region"), Field: a.text("field"), Endpoint: a.text("endpoint"),
+					TTL: a.duration("ttl"), Profile: a.text("profile"), CredentialsFile: a.text("credentials_file"), NoInstance: given && !instance})
+			},
+			files: func(a attributes) []string { return a.texts("credentials_file") },
+			variables: func(attributes) []string {
+				return []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
+			},
+		},
+		"age": {
+			schema: schema(attr("path", text, true), attr("identity", text, true), attr("key", text, false)),
+			open:   func(a attributes) (secrets.Source, error) { return age.New(ageConfig(a)) },
+			files:  func(a attributes) []string { return a.texts("path", "identity") },
+		},
 	}
+}
+
+func ageConfig(a attributes) age.Config {
+	return age.Config{Path: a.text("path"), Identity: a.text("identity"), Key: a.text("key")}
+}
+
+func openVault(a attributes) (secrets.Source, error) {
+	c := vault.Config{Address: a.text("address"), Namespace: a.text("namespace"), Path: a.text("path"), Mount: a.text("mount"),
+		Field: a.text("field"), TTL: a.duration("ttl"), CAFile: a.text("ca_file"), TokenFile: a.text("token_file"), TokenEnv: a.text("token_env")}
+	if a.text("role_id") != "" {
+		c.AppRole = &vault.AppRole{Mount: a.text("auth_mount"), RoleID: a.text("role_id"), SecretIDFile: a.text("secret_id_file")}
+	}
+	if a.text("kubernetes_role") != "" {
+		c.Kubernetes = &vault.Kubernetes{Mount: a.text("auth_mount"), Role: a.text("kubernetes_role"), JWTFile: a.text("jwt_file")}
+	}
+	return vault.New(c)
 }
 
 func schema(attrs ...policyfile.Attr) policyfile.Schema { return policyfile.Schema{Attrs: attrs} }
@@ -82,6 +128,17 @@ func openSource(s policy.Source) (secrets.Source, error) {
 type attributes map[string]any
 
 func (a attributes) text(name string) string { s, _ := a[name].(string); return s }
+
+// texts are those of the named attributes that are given.
+func (a attributes) texts(names ...string) []string {
+	var out []string
+	for _, n := range names {
+		if s := a.text(n); s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
 
 func (a attributes) list(name string) []string { l, _ := a[name].([]string); return l }
 

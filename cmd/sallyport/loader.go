@@ -35,6 +35,7 @@ type loader struct {
 	usable     map[string][]string // by sandbox: the secrets that one of its rules injects
 	declared   []policy.Secret     // what the store in use was opened for
 	store      *secrets.Store
+	held       *gateway.Held
 	stop       func() // ends the store in use
 }
 
@@ -67,7 +68,7 @@ func (l *loader) load() (*gateway.Snapshot, *policyfile.Diagnostics) {
 	}
 	l.generation++
 	l.usable = usableSecrets(doc)
-	return &gateway.Snapshot{Policy: set, Inject: l.table(set), Secrets: l.store}, diags
+	return &gateway.Snapshot{Policy: set, Inject: l.table(set), Secrets: l.store, Held: l.held}, diags
 }
 
 // openStore opens the sources that declared name and retires the old store.
@@ -75,6 +76,9 @@ func (l *loader) openStore(declared []policy.Secret) []policy.Problem {
 	var specs []secrets.Spec
 	var problems []policy.Problem
 	for _, s := range declared {
+		if _, err := secrets.ParseTemplate(s.Placeholder); s.Placeholder != "" && err != nil {
+			problems = append(problems, policy.Problem{Pos: s.Pos, Severity: policy.Error, Summary: fmt.Sprintf("secret %q: placeholder: %v", s.Name, err)})
+		}
 		src, err := openSource(s.Source)
 		if err != nil {
 			problems = append(problems, policy.Problem{Pos: s.Source.Pos, Severity: policy.Error,
@@ -86,20 +90,37 @@ func (l *loader) openStore(declared []policy.Secret) []policy.Problem {
 	if len(problems) > 0 {
 		return problems
 	}
-	store, err := secrets.Open(secrets.Options{Specs: specs, Logger: l.log.Named("secrets")})
+	held := gateway.NewHeld(nil)
+	changed := make(chan struct{}, 1)
+	store, err := secrets.Open(secrets.Options{Specs: specs, Logger: l.log.Named("secrets"), OnChange: func(string) {
+		select {
+		case changed <- struct{}{}:
+		default: // one more is due already
+		}
+	}})
 	if err != nil {
 		return []policy.Problem{{Severity: policy.Error, Summary: err.Error()}}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan struct{})
-	go func() { defer close(ran); store.Run(ctx) }()
+	var running sync.WaitGroup
+	running.Go(func() { store.Run(ctx) })
+	running.Go(func() {
+		for {
+			select {
+			case <-changed:
+				held.Update(store.Held())
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 	if l.stop != nil {
 		time.AfterFunc(retireAfter, l.stop)
 	}
-	l.store, l.declared = store, declared
+	l.store, l.held, l.declared = store, held, declared
 	l.stop = sync.OnceFunc(func() {
 		cancel()
-		<-ran
+		running.Wait()
 		if err := store.Close(); err != nil {
 			l.log.Warn("secret store was not closed", "error", err)
 		}

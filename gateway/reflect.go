@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	"sallyport/audit"
+	"sallyport/gateway/inject"
+	"sallyport/policy"
+	"sallyport/secrets"
+)
+
+// Held knows the real values that are held at the moment. It is what masks
+// them in answers and stops them in requests.
+type Held struct {
+	mu    sync.RWMutex
+	guard *inject.Guard
+}
+
+// NewHeld returns a Held of the values that a store holds.
+func NewHeld(held []secrets.Held) *Held { return &Held{guard: inject.NewGuard(held)} }
+
+// Update puts other values in the place of those that were held.
+func (h *Held) Update(held []secrets.Held) {
+	g := inject.NewGuard(held)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.guard = g
+}
+
+// held returns what knows the values in force. Without a snapshot there are
+// none.
+func (s *Snapshot) held() *inject.Guard {
+	if s == nil || s.Held == nil {
+		return inject.NewGuard(nil)
+	}
+	s.Held.mu.RLock()
+	defer s.Held.mu.RUnlock()
+	return s.Held.guard
+}
+
+// checkExfiltration refuses a request that carries a real value, and, where
+// the sandbox's policy says so, one that carries a key of a known format.
+func (r *request) checkExfiltration() *policy.Decision {
+	if r.c.internal {
+		return nil
+	}
+	if refused := r.snap.held().Request(r.in); refused != nil {
+		r.refusedUses(refused.Uses)
+		return deny(refused.Reason, refused.Message)
+	}
+	p := r.snap.Policy.Sandbox(r.c.sandbox.Policy)
+	if p == nil || p.Credentials == policy.TripwireOff || r.snap.Inject == nil {
+		return nil
+	}
+	r.patterns = r.snap.Inject.Credentials(r.injectInput())
+	if len(r.patterns) > 0 && p.Credentials == policy.TripwireBlock {
+		r.refusedUses(r.patterns)
+		return deny(policy.CredentialPattern, "the request carries what looks like a key")
+	}
+	return nil
+}
+
+// injectInput is the request as package inject reads it.
+func (r *request) injectInput() inject.Input {
+	return inject.Input{Sandbox: r.c.sandbox.Policy, Request: r.in, Host: r.c.host, Scheme: r.c.scheme,
+		Intercepted: r.c.tls.Load() != nil, Decision: r.decision}
+}
+
+// recordPatterns records keys of known formats that were let through. They
+// are no decision of their own: the request is.
+func (r *request) recordPatterns() {
+	if len(r.patterns) == 0 {
+		return
+	}
+	d := policy.Decision{Reason: policy.CredentialPattern, Message: "the request carries what looks like a key"}
+	e := r.event(audit.KindSecret, audit.PhaseEvent)
+	e.Reason, e.Message, e.Severity = string(d.Reason), d.Message, severity(d)
+	e.uses(r.patterns)
+	r.g.recordOrLog(e)
+}
+
+// mask covers real values in an answer before the sandbox's side sees it.
+func (x *exchange) mask(resp *http.Response) error {
+	if x.r.plan == nil {
+		return nil
+	}
+	m := x.r.snap.held().Masker(x.r.plan.Covered(), x.r.values)
+	if m == nil {
+		return nil
+	}
+	if err := m.Response(resp, func(name, place string) { x.masked.add(name, place) }); err != nil {
+		return errors.Join(errUnmaskable, err)
+	}
+	if stream, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body = &maskedStream{ReadWriteCloser: stream, r: m.Reader(stream, func(name string) { x.masked.add(name, "message") })}
+	}
+	return nil
+}
+
+// errUnmaskable is an answer whose body cannot be read, and so not masked.
+var errUnmaskable = errors.New("the answer is in a coding in which secrets cannot be masked")
+
+// maskedStream is the upstream's side of an upgraded connection.
+type maskedStream struct {
+	io.ReadWriteCloser
+	r io.Reader
+}
+
+func (m *maskedStream) Read(p []byte) (int, error) { return m.r.Read(p) }
+
+// maskedUses are the values that were covered in one answer.
+type maskedUses struct {
+	mu   sync.Mutex
+	uses []inject.Use
+}
+
+func (m *maskedUses) add(name, place string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.uses {
+		if m.uses[i].Name == name && m.uses[i].Place == place {
+			m.uses[i].Count++
+			return
+		}
+	}
+	m.uses = append(m.uses, inject.Use{Name: name, Place: place, Action: inject.Masked, Count: 1})
+}
+
+func (m *maskedUses) all() []inject.Use {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]inject.Use(nil), m.uses...)
+}
+
+// messages is what a WebSocket's client sends, with secrets in place and
+// without real values.
+func (x *exchange) messages(src io.Reader) io.Reader {
+	src = x.r.snap.held().Body(src, "message")
+	if x.r.plan != nil {
+		src = x.r.plan.Messages(src, x.r.values)
+	}
+	return src
+}
