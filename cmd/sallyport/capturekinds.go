@@ -16,6 +16,7 @@ type captureBlock struct {
 	Name      string    `hcl:"name,label"`
 	Interface []string  `hcl:"interface,optional"` // globs
 	Address   []string  `hcl:"address,optional"`   // the gateway's own on those interfaces, with prefix length
+	Peers     bool      `hcl:"peers,optional"`     // on a bridge: containers may speak to one another
 	NetNS     string    `hcl:"netns,optional"`     // name below /run/netns, or a path
 	Sandbox   string    `hcl:"sandbox,optional"`   // of netns
 	Engine    string    `hcl:"engine,optional"`    // docker or podman
@@ -45,7 +46,7 @@ type captureKind struct {
 func (b captureBlock) kinds() map[string]captureKind {
 	return map[string]captureKind{
 		"netns":     {b.NetNS != "", []string{"sandbox"}},
-		"interface": {len(b.Interface) > 0, []string{"address"}},
+		"interface": {len(b.Interface) > 0, []string{"address", "peers"}},
 		"engine":    {b.Engine != "", []string{"socket"}},
 	}
 }
@@ -57,7 +58,7 @@ func (b captureBlock) given() []string {
 		name string
 		has  bool
 	}{
-		{"sandbox", b.Sandbox != ""}, {"address", len(b.Address) > 0}, {"socket", b.Socket != ""},
+		{"sandbox", b.Sandbox != ""}, {"address", len(b.Address) > 0}, {"peers", b.Peers}, {"socket", b.Socket != ""},
 	} {
 		if a.has {
 			out = append(out, a.name)

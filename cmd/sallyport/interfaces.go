@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"path"
 	"slices"
+	"strings"
 
 	"sallyport/audit"
 	"sallyport/gateway"
@@ -44,7 +46,7 @@ func (c *captures) openInterface(b captureBlock, name string) error {
 	old := c.open["interface "+name]
 	c.mu.Unlock()
 	if old != nil && slices.Equal(old.sources, sources) {
-		return nil
+		return b.keepBridge(name)
 	}
 	if len(sources) == 0 {
 		c.st.settings.log.Warn("no sandbox of the policy matches the interface; what comes from it is refused", "interface", name)
@@ -62,12 +64,58 @@ func (c *captures) openInterface(b captureBlock, name string) error {
 	if len(sources) == 0 { // an address that nobody has: all is spoofed
 		o.Sources = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")}
 	}
-	sockets, err := capture.OpenInterface(o)
+	sockets, err := c.openLink(b, o)
 	if err != nil {
 		return err
 	}
 	in := gateway.NewInbound("interface "+name, sockets, func(src netip.Addr) (*identity.Sandbox, bool) { return c.claim(name, src) })
 	return c.add("interface "+name, &openCapture{in: in, sources: sources})
+}
+
+// keepBridge holds what is open on a bridge against changes of its ports and
+// of the host's settings.
+func (b captureBlock) keepBridge(name string) error {
+	if !capture.IsBridge(name) {
+		return nil
+	}
+	err := capture.BridgeFiltering()
+	if !b.Peers {
+		err = errors.Join(err, capture.IsolatePorts(name))
+	}
+	return err
+}
+
+// openLink opens a bridge as a bridge: its ports are kept apart.
+func (c *captures) openLink(b captureBlock, o capture.InterfaceOptions) (*capture.Sockets, error) {
+	if !capture.IsBridge(o.Interface) {
+		return capture.OpenInterface(o)
+	}
+	if addr, ok := loopbackResolver(resolvConf); ok {
+		c.st.settings.log.Warn("the resolver of this host is on its loopback; a container engine asks it for its containers from the host's side, past the gateway, unless it is told to ask the gateway: set its dns option to the gateway's address on the bridge",
+			"interface", o.Interface, "resolver", addr)
+	}
+	return capture.OpenBridge(capture.BridgeOptions{InterfaceOptions: o, Peers: b.Peers})
+}
+
+const resolvConf = "/etc/resolv.conf"
+
+// loopbackResolver returns the first resolver in a file that is on the
+// loopback.
+func loopbackResolver(file string) (netip.Addr, bool) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		f := strings.Fields(line)
+		if len(f) < 2 || f[0] != "nameserver" {
+			continue
+		}
+		if a, err := netip.ParseAddr(f[1]); err == nil && a.IsLoopback() {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
 }
 
 // claim says which sandbox speaks from src on an interface.

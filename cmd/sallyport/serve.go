@@ -53,7 +53,7 @@ const drainTime = 30 * time.Second
 
 func (f *serveFlags) serve() error {
 	if f.remove {
-		return capture.RemoveRules()
+		return errors.Join(capture.RemoveRules(), capture.RemoveBridges())
 	}
 	d, err := f.start()
 	if err != nil {

@@ -29,16 +29,21 @@ const engineTime = time.Minute
 
 // engine is a Docker daemon on the gateway's host.
 type engine struct {
-	lab    *lab.Lab
-	dir    string
-	flags  []string
-	cmd    *exec.Cmd
-	exited chan struct{}
+	lab        *lab.Lab
+	dir        string
+	flags      []string
+	resolvConf string // file; "" is the machine's own
+	cmd        *exec.Cmd
+	exited     chan struct{}
 }
 
 // startEngine starts an engine with a folder of its own.
 func startEngine(l *lab.Lab, flags ...string) (*engine, error) {
-	e := &engine{lab: l, dir: filepath.Join(l.Dir, l.Unique("docker")), flags: flags}
+	return (&engine{lab: l, flags: flags}).begin()
+}
+
+func (e *engine) begin() (*engine, error) {
+	e.dir = filepath.Join(e.lab.Dir, e.lab.Unique("docker"))
 	if err := os.MkdirAll(e.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -63,9 +68,14 @@ func (e *engine) start() error {
 		return err
 	}
 	defer out.Close()
-	e.cmd = exec.Command(program, append([]string{"--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"),
-		"--pidfile", filepath.Join(e.dir, "pid"), "--host", "unix://" + e.socket(), "--storage-driver", "vfs", "--bridge", "none",
-		"--iptables=false", "--ip6tables=false"}, e.flags...)...)
+	argv := []string{program}
+	if e.resolvConf != "" { // a host with a resolver of its own; its mounts are the engine's alone
+		argv = []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, e.resolvConf, program}
+	}
+	argv = append(argv, "--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"),
+		"--pidfile", filepath.Join(e.dir, "pid"), "--host", "unix://"+e.socket(), "--storage-driver", "vfs", "--bridge", "none",
+		"--iptables=false", "--ip6tables=false")
+	e.cmd = exec.Command(argv[0], append(argv[1:], e.flags...)...)
 	e.cmd.Stdout, e.cmd.Stderr = out, out
 	if err := e.lab.GW.Start(e.cmd); err != nil {
 		return err
@@ -207,7 +217,7 @@ func rootfs(w io.Writer) error {
 			return err
 		}
 	}
-	for _, name := range []string{"sh", "sleep", "cat", "ls", "ip", "nc", "ping", "nslookup", "date", "id", "true", "ifconfig", "arp", "httpd"} {
+	for _, name := range []string{"sh", "sleep", "cat", "ls", "ip", "nc", "ping", "nslookup", "date", "id", "true", "ifconfig", "httpd", "tftp", "timeout", "mkdir", "echo"} {
 		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777}); err != nil {
 			return err
 		}

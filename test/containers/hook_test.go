@@ -22,7 +22,9 @@ const hooks = "../../examples/oci-hook"
 
 // once is what a container does as its first instruction, without a second
 // try.
-func once() []string { return []string{"/bin/curl", "-s", "-m", "5", "http://sallyport.internal/ca.pem"} }
+func once() []string {
+	return []string{"/bin/curl", "-s", "-m", "5", "http://sallyport.internal/ca.pem"}
+}
 
 // TestRuntimeAttachesFirst: with the runtime of the examples a container's
 // first instruction has its network, and one that cannot be attached does not
@@ -58,7 +60,9 @@ func TestRuntimeAttachesFirst(t *testing.T) {
 	for _, life := range g.Events(audit.Filter{Kind: "sandbox"}) {
 		if life.Sandbox != nil && strings.HasPrefix(life.Message, "attached") {
 			id := life.Sandbox.ID
-			await(t, g, "end of "+id, func(e *audit.Event) bool { return e.Sandbox != nil && e.Sandbox.ID == id && e.Message == "container stopped" })
+			await(t, g, "end of "+id, func(e *audit.Event) bool {
+				return e.Sandbox != nil && e.Sandbox.ID == id && e.Message == "container stopped"
+			})
 		}
 	}
 	out, err := e.try(append(append(args, "sallyport.sandbox=nobody", "--name", "refused", image), once()...)...)
@@ -130,7 +134,9 @@ func TestHooksOfTheExamples(t *testing.T) {
 	if len(ids) != 1 {
 		t.Fatalf("attached: %q", ids)
 	}
-	await(t, g, "end", func(e *audit.Event) bool { return e.Sandbox != nil && e.Sandbox.ID == ids[0] && e.Message == "detached" })
+	await(t, g, "end", func(e *audit.Event) bool {
+		return e.Sandbox != nil && e.Sandbox.ID == ids[0] && e.Message == "detached"
+	})
 }
 
 // runBundle runs once() with runc, in a bundle of the image's files.

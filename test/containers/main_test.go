@@ -28,6 +28,10 @@ func testMain(m *testing.M) (code int) {
 		return 1
 	}
 	world.lab = l
+	if err := filterBridges(false); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	world.engine, err = startEngine(l)
 	defer func() {
 		if world.engine != nil {
@@ -52,4 +56,22 @@ func within(wait time.Duration, f func() bool) bool {
 		}
 	}
 	return true
+}
+
+// filterBridges makes the gateway's host show bridged packets to the rules for
+// routed ones, or not.
+func filterBridges(on bool) error {
+	value := "0"
+	if on {
+		value = "1"
+	}
+	return world.lab.GW.Do(func() error {
+		for _, name := range []string{"iptables", "ip6tables"} {
+			err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-"+name, []byte(value), 0)
+			if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without it
+				return err
+			}
+		}
+		return nil
+	})
 }
