@@ -42,7 +42,7 @@ func newOrigins(n *Namespace) (*Origins, error) {
 	protocols.SetUnencryptedHTTP2(true)
 	o.server = &http.Server{Handler: http.HandlerFunc(o.serve), Protocols: &protocols, ErrorLog: quiet()}
 	go func() { _ = o.server.Serve(o) }() // ends with close
-	for _, ip := range []string{Origin, Origin6} {
+	for _, ip := range []string{Origin, Origin6, "8.8.8.8"} {
 		for _, p := range append(tlsPorts(), plainPorts()...) {
 			l, err := n.Listen("tcp", net.JoinHostPort(ip, strconv.Itoa(p)))
 			if err != nil {

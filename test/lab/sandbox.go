@@ -282,6 +282,17 @@ func (s *Sandbox) trustFiles() ([]string, error) {
 	return s.env, nil
 }
 
+// TrustFile is the path of a bundle with the gateway's authority.
+func (s *Sandbox) TrustFile(t testing.TB) string {
+	t.Helper()
+	env, err := s.trustFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, file, _ := strings.Cut(env[0], "=")
+	return file
+}
+
 // Result is what a command did.
 type Result struct {
 	Stdout, Stderr string
