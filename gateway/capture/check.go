@@ -154,14 +154,14 @@ func checkCapabilities() Finding {
 }
 
 func checkForwarding() Finding {
-	f := Finding{Name: "no forwarding", Needed: "serve", OK: true, Detail: "net.ipv4.ip_forward and net.ipv6.conf.all.forwarding are 0"}
+	f := Finding{Name: "no forwarding", OK: true, Detail: "net.ipv4.ip_forward and net.ipv6.conf.all.forwarding are 0"}
 	for name, key := range map[string]string{
 		"net/ipv4/ip_forward": "net.ipv4.ip_forward", "net/ipv6/conf/all/forwarding": "net.ipv6.conf.all.forwarding",
 	} {
 		if value := procSys(name); value != "" && value != "0" {
 			f.OK = false
 			f.Detail = key + " is " + value
-			f.Hint = "an interface on the host is held by rules alone while this host forwards; if nothing else needs it: sudo sysctl -w " + key + "=0"
+			f.Hint = "an interface capture on this host leans on its rules and on its routing table; if nothing else needs forwarding: sudo sysctl -w " + key + "=0"
 		}
 	}
 	return f
