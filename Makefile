@@ -8,7 +8,7 @@ PREFIX  ?= /usr/local
 # The tests drive real clients; test/deps.sh says which of them are missing.
 TESTFLAGS ?= -race -timeout 20m
 
-.PHONY: build install demo test unit e2e cases fuzz bench ci lint deps clean help
+.PHONY: build install demo test unit e2e cases fuzz bench ci lint deps deb image clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,13 @@ bench: ## benchmarks of the packages
 
 ci: export CI = true
 ci: test demo ## what continuous integration runs
+
+deb: build ## the Debian package, in dist
+	sh examples/debian/build.sh $(BIN) $(VERSION) dist
+
+image: build ## the container image sallyport, without the network
+	sh examples/docker/build.sh $(BIN) dist/image
+	docker build -t sallyport dist/image
 
 clean: ## remove what was built
 	rm -rf bin dist

@@ -110,7 +110,7 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("sallyport {{.Version}}\n")
 	root.AddCommand(
 		runCommand(), initCommand(), serveCommand(), tailCommand(), auditCommand(), secretCommand(), sandboxCommand(), policyCommand(),
-		caCommand(), envCommand(), demoCommand(), probeCommand(), probeInsideCommand(), reloadCommand(), doctorCommand(), versionCommand(),
+		caCommand(), envCommand(), demoCommand(), probeCommand(), probeInsideCommand(), reloadCommand(), doctorCommand(), versionCommand(), docsCommand(),
 	)
 	return root
 }

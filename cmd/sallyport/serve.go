@@ -156,6 +156,7 @@ func (d *daemonProcess) run() error {
 	stopEngines := background(log, "containers", d.captures.watchEngines)
 	stopWatch := background(log, "reload", func(ctx context.Context) error { return d.watch(ctx, d.captures.reconsider) })
 	stopControl := background(log, "control socket", d.control.serve)
+	stopWatchdog := background(log, "watchdog", d.watchdog)
 	stopMetrics := background(log, "metrics", func(ctx context.Context) error {
 		if d.scraped == nil {
 			return nil
@@ -172,6 +173,7 @@ func (d *daemonProcess) run() error {
 		<-stop // a second signal does not wait
 		d.gateway.CutAll()
 	}()
+	stopWatchdog()
 	stopControl()
 	stopMetrics()
 	stopWatch()

@@ -1,0 +1,3 @@
+capture "containers" {
+  engine = "docker"
+}
