@@ -270,6 +270,7 @@ func TestAUD06EveryAttemptHasOneRecord(t *testing.T) {
 			w := s.Plain(t, plain+":80")
 			w.Send(t, "CONNECT x:443 HTTP/1.1\r\nHost: x:443\r\n\r\n")
 			w.Answer(t, "GET")
+			_ = w.Close()
 		}, refused(plain, "connect_refused")},
 		{"leak", func() { fetch("https://aud06.other.test/", "Authorization: Bearer $API_KEY") }, refused("aud06.other.test", "placeholder_leak")},
 		{"secret in place", func() { fetch("https://"+good+"/", "Authorization: Bearer $API_KEY") }, allowed(good)},
@@ -286,6 +287,8 @@ func TestAUD06EveryAttemptHasOneRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
+			defer func() { _, _ = c.Read(make([]byte, 100)) }() // else its answer is refused
+			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 			_, _ = c.Write([]byte("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01"))
 		}, []string{"dns deny protocol_error"}},
 		{"distrust", func() {
@@ -332,7 +335,7 @@ func TestAUD06EveryAttemptHasOneRecord(t *testing.T) {
 			}
 			for key, n := range ends {
 				if n != 0 {
-					return fmt.Errorf("%s: %+d", key, n)
+					return fmt.Errorf("%s: %+d: %q", key, n, lineList(s.Events(audit.Filter{Conn: key[strings.IndexByte(key, ' ')+1:]})))
 				}
 			}
 			return nil

@@ -452,10 +452,10 @@ func TestWS01WebSocket(t *testing.T) {
 	const host = "ws01.good.test"
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	dial := func(t *testing.T, mode websocket.CompressionMode) (*websocket.Conn, *http.Response) {
+	dial := func(t *testing.T, s *lab.Sandbox, host, credential string, mode websocket.CompressionMode) (*websocket.Conn, *http.Response) {
 		t.Helper()
 		c, resp, err := websocket.Dial(ctx, "wss://"+host+"/lab/ws", &websocket.DialOptions{HTTPClient: s.Client(t, false), CompressionMode: mode,
-			HTTPHeader: http.Header{"Authorization": {"Bearer $API_KEY"}}})
+			HTTPHeader: http.Header{"Authorization": {credential}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -463,12 +463,22 @@ func TestWS01WebSocket(t *testing.T) {
 		t.Cleanup(func() { _ = c.CloseNow() })
 		return c, resp
 	}
-	for _, mode := range []websocket.CompressionMode{websocket.CompressionDisabled, websocket.CompressionContextTakeover} {
-		t.Run(fmt.Sprintf("compression %d", mode), func(t *testing.T) {
+	for _, tt := range []struct {
+		name, host, credential string
+		s                      *lab.Sandbox
+		mode                   websocket.CompressionMode
+		negotiated             bool
+	}{
+		{"plain", host, "Bearer $API_KEY", s, websocket.CompressionDisabled, false},
+		{"compression where a secret may be", host, "Bearer $API_KEY", s, websocket.CompressionContextTakeover, false},
+		{"compression", "ws01.ws.test", "Bearer own", attached(t, "ws"), websocket.CompressionContextTakeover, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, host := tt.s, tt.host
 			before := s.Mark()
-			c, resp := dial(t, mode)
-			if got := resp.Header.Get("Sec-WebSocket-Extensions"); (got != "") != (mode != websocket.CompressionDisabled) {
-				t.Errorf("extensions %q; the origin was offered %q", got, origin(host).Requests()[len(origin(host).Requests())-1].Header["Sec-Websocket-Extensions"])
+			c, resp := dial(t, s, host, tt.credential, tt.mode)
+			if got := resp.Header.Get("Sec-WebSocket-Extensions"); (got != "") != tt.negotiated {
+				t.Errorf("extensions %q", got)
 			}
 			for _, size := range []int{0, 1, 125, 126, 70000, 3 << 20} {
 				for _, kind := range []websocket.MessageType{websocket.MessageText, websocket.MessageBinary} {
