@@ -34,6 +34,7 @@ func (x *exchange) response(resp *http.Response, err error) *http.Response {
 	for _, name := range []string{"Connection", "Upgrade", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Transfer-Encoding"} {
 		resp.Header.Del(name)
 	}
+	resp.Header.Del("Alt-Svc") // RFC 7838: it leads to QUIC and to other hosts, neither of which can be had
 	if len(resp.Trailer) > 0 && x.r.in.ProtoMajor == 1 {
 		resp.Header.Del("Content-Length") // HTTP/1.1 carries trailers in chunks only
 		resp.ContentLength = -1
