@@ -52,6 +52,11 @@ sandbox "pol21" {
     inject    = ["API_KEY"]
     foreign   = "block"
   }
+  allow "own.good.test" {
+    addresses = DOCS
+    inject    = ["API_KEY"]
+    foreign   = "pass"
+  }
   allow "pass.good.test" {
     addresses = DOCS
     inject    = ["API_KEY"]

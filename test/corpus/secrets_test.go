@@ -604,7 +604,7 @@ func TestSEC23PresignedURL(t *testing.T) {
 func TestSEC25OwnCredential(t *testing.T) {
 	begin(t)
 	s := attached(t, "pol21")
-	const host = "pass.good.test"
+	const host = "own.good.test"
 	n := len(origin(host).Requests())
 	check(t, s.Get(t, "https://"+host+"/v2/blobs", "Authorization: Bearer eyJhbGciOiJub25lIn0.e30."), 200, "")
 	q := origin(host).Requests()[n:]
