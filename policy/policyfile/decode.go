@@ -28,11 +28,14 @@ type decoder struct {
 	lang  language
 
 	tests   []Test                          // test blocks, in the order of files and lines
+	alerts  Alerts                          // alert, notify and mute blocks
 	tested  bool                            // the file at hand holds tests alone
 	context string                          // the block being decoded, for diagnostics
 	names   map[string]map[string]hcl.Range // block type → name → its declaration
 	broken  []hcl.Range                     // top-level blocks with errors
 	lost    bool                            // a declaration that others may refer to could not be read
+
+	sinkSecrets []policy.Ref // the secrets that sinks name
 }
 
 // fail reports an error at r.

@@ -44,8 +44,8 @@ func newLanguage() language {
 		request: shape{noun: "a request block", attrs: []string{"method", "url", "headers", "body", "resolves"}, required: []string{"url"}},
 		expect:  shape{noun: "an expect block", attrs: []string{"verdict", "reason", "inject"}, required: []string{"verdict"}},
 
-		alert: shape{noun: "an alert block", attrs: []string{"reasons", "severity", "verdict", "threshold", "window",
-			"per", "distinct", "interval", "notify"}, required: []string{"notify"}},
+		alert: shape{noun: "an alert block", attrs: []string{"detector", "reasons", "severity", "verdict", "kind", "sandbox", "host",
+			"threshold", "window", "per", "distinct", "sum", "interval", "notify"}, required: []string{"notify"}},
 		notify: shape{noun: "a notify block"},
 		mute: shape{noun: "a mute block", attrs: []string{"until", "alerts", "reasons", "sandboxes", "hosts", "reason"},
 			required: []string{"until"}},

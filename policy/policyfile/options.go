@@ -13,6 +13,8 @@ const (
 	Duration                       // time.Duration
 	StringList                     // []string
 	StringMap                      // map[string]string
+	SecretName                     // string: the name of a secret of the policy; of sinks only
+	SecretMap                      // map[string]string: names of secrets; of sinks only
 )
 
 // String returns the type in words, as an error message needs it.
@@ -30,6 +32,10 @@ func (t AttrType) String() string {
 		return "a list of strings"
 	case StringMap:
 		return "a map of strings"
+	case SecretName:
+		return "the name of a secret"
+	case SecretMap:
+		return "a map of names of secrets"
 	}
 	return "nothing"
 }

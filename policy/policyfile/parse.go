@@ -16,6 +16,7 @@ import (
 type parsed struct {
 	doc    *policy.Document
 	tests  []Test
+	alerts Alerts
 	diags  *Diagnostics
 	broken []hcl.Range // top-level blocks that have errors of their own
 	lost   bool        // something others refer to could not be read
@@ -44,7 +45,8 @@ func parse(sources []source, diags *Diagnostics, o Options) parsed {
 			Pos:     policy.Pos{File: sources[0].name},
 		})
 	}
-	return parsed{d.doc, d.tests, diags, d.broken, d.lost}
+	d.alertRefs()
+	return parsed{d.doc, d.tests, d.alerts, diags, d.broken, d.lost}
 }
 
 // oneFile decodes one file and returns the number of its blocks and stray

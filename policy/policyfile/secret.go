@@ -221,6 +221,18 @@ func (d *decoder) typed(spec Attr, e hclsyntax.Expression) (any, bool) {
 		return values(list), ok
 	case StringMap:
 		return wrap(d.stringMap(spec.Name, e))
+	case SecretName:
+		s, ok := d.string(spec.Name, e)
+		if ok {
+			d.sinkSecrets = append(d.sinkSecrets, policy.Ref{Name: s, Pos: pos(e.Range())})
+		}
+		return s, ok
+	case SecretMap:
+		m, ok := d.stringMap(spec.Name, e)
+		for _, name := range m {
+			d.sinkSecrets = append(d.sinkSecrets, policy.Ref{Name: name, Pos: pos(e.Range())})
+		}
+		return m, ok
 	}
 	d.fail(Diagnostic{Summary: spec.Name + " cannot be set"}, e.Range())
 	return nil, false

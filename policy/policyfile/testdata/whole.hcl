@@ -144,6 +144,20 @@ alert "exfiltration" {
   distinct  = "host"
   notify    = ["ops"]
 }
+alert "scanning" {
+  detector  = "burst"
+  threshold = 50
+  notify    = ["ops"]
+}
+alert "upload" {
+  kind      = "http"
+  sandbox   = "ci*"
+  host      = "*.example.com"
+  sum       = "bytes_sent"
+  threshold = 1000000000
+  window    = "1h"
+  notify    = ["ops"]
+}
 notify "ops" {
   slack { url_secret = "SLACK_WEBHOOK" }
   webhook { url = "https://alerts.example.com/" }
