@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 
 	mdns "github.com/miekg/dns"
@@ -68,6 +69,10 @@ func (g *Gateway) answer(snap *Snapshot, sb *identity.Sandbox, q dns.Question, l
 	if d.Verdict != policy.Allow {
 		return d, g.deniedAnswer(snap, sb, q, d)
 	}
+	if !ordinary(q.Type) {
+		return policy.Decision{Reason: policy.QtypeNotAllowed, Message: "records of type " + q.TypeName + " are not answered", Rule: d.Rule},
+			dns.Answer{NoData: true, TTL: deniedTTL}
+	}
 	var failed error
 	a := g.addressed(snap, sb, q, func(v6 bool) (netip.Addr, error) {
 		addr, err := g.Pool.Lease(sb.ID, q.Host, v6)
@@ -78,6 +83,17 @@ func (g *Gateway) answer(snap *Snapshot, sb *identity.Sandbox, q dns.Question, l
 		d = policy.Decision{Reason: policy.ResolveFailed, Message: failed.Error()}
 	}
 	return d, a
+}
+
+// ordinary says whether clients ask for records of a type by themselves when
+// they want to connect. Others are asked for on purpose, and carry more than
+// an address.
+func ordinary(t uint16) bool {
+	switch t {
+	case mdns.TypeA, mdns.TypeAAAA, mdns.TypeHTTPS, mdns.TypeSVCB, mdns.TypeSRV, mdns.TypePTR:
+		return true
+	}
+	return false
 }
 
 // leaks finds placeholders in a name that is asked.
@@ -154,7 +170,11 @@ func (s *Snapshot) ipv6(sb *identity.Sandbox) bool {
 // malformed records bytes on port 53 that are no question.
 func (g *Gateway) malformed(sb *identity.Sandbox, m dns.Malformed) {
 	e := g.event(g.snap.Load(), audit.KindDNS, audit.PhaseDecision, sb)
-	e.decide(policy.Decision{Reason: policy.ProtocolError, Message: "malformed DNS message: " + m.Err.Error()})
+	d := policy.Decision{Reason: policy.ProtocolError, Message: "malformed DNS message: " + m.Err.Error()}
+	if errors.Is(m.Err, dns.ErrTransfer) {
+		d = policy.Decision{Reason: policy.QtypeNotAllowed, Message: m.Err.Error()}
+	}
+	e.decide(d)
 	e.peers(m.Peer, m.Resolver)
 	e.DNS = &audit.DNS{QName: m.Name, QType: m.TypeName, Transport: m.Transport}
 	if !m.Dropped {

@@ -31,7 +31,7 @@ func layers() map[string]layer {
 		"gateway/upstream":  {nil, []string{hclog, "golang.org/x/net", "golang.org/x/sync", "golang.org/x/sys"}},
 		"gateway/capture":   {nil, []string{"github.com/google/nftables", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "github.com/mdlayher/netlink", "golang.org/x/sys"}},
 		"gateway":           {[]string{"policy", "secrets", "audit", "certs", "gateway/*"}, []string{hclog, "github.com/elazarl/goproxy", "github.com/miekg/dns", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time"}},
-		"cmd/sallyport":     {[]string{"*"}, []string{hclog, "github.com/spf13/cobra", "github.com/hashicorp/hcl/v2", "github.com/fsnotify/fsnotify", "github.com/coreos/go-systemd", "github.com/prometheus/client_golang", "charm.land/", "golang.org/x/term", "github.com/landlock-lsm/go-landlock", "golang.org/x/sys"}},
+		"cmd/sallyport":     {[]string{"*"}, []string{hclog, "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/hashicorp/hcl/v2", "github.com/fsnotify/fsnotify", "github.com/coreos/go-systemd", "github.com/prometheus/client_golang", "charm.land/", "golang.org/x/term", "github.com/landlock-lsm/go-landlock", "golang.org/x/sys"}},
 	}
 }
 
