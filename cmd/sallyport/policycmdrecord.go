@@ -37,6 +37,7 @@ func (f *explainFlags) explainRecord() error {
 	if err != nil {
 		return err
 	}
+	then := e.Policy != nil && e.Policy.SHA256 == b.Set.SHA256()
 	if f.sandbox == "" {
 		f.sandbox = e.Sandbox.Name
 	}
@@ -46,7 +47,7 @@ func (f *explainFlags) explainRecord() error {
 	}
 	f.sha256 = b.Set.SHA256()
 	out := newTrial(b).judge(f.sandbox, e.Time, q)
-	if string(out.decision.Reason) != e.Reason && !f.json {
+	if string(out.decision.Reason) != e.Reason && then && !f.json {
 		fmt.Fprintf(os.Stderr, "sallyport: hint: the record says %s; what is decided beyond policy (addresses, limits, secrets in the request) is not in a record\n", e.Reason)
 	}
 	return f.tell(os.Stdout, out, q)

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/audit"
+	"sallyport/policy"
+	"sallyport/policy/policyfile"
+)
+
+// learnFlags are the flags of policy learn.
+type learnFlags struct {
+	suggestFlags
+	run runFlags
+	out string
+}
+
+func learnCommand() *cobra.Command {
+	var f learnFlags
+	cmd := &cobra.Command{
+		Use:   "learn [flags] -- COMMAND [ARG...]",
+		Short: "Run a command in report mode and print the policy that it needed",
+		Long: `Run a command in a sandbox that lets through what the policy denies, records
+it, and print the least rules that the session needed. Without a policy it
+starts from nothing. The org's ceiling holds also in report mode.
+
+Code that is not trusted learns what it likes: read what comes out.`,
+		Example: `  sallyport policy learn --out learned.hcl -- npm ci
+  sallyport policy learn --policy policy.d --sandbox ci -- make test`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return f.learn(args) },
+	}
+	f.add(cmd)
+	fs := cmd.Flags()
+	fs.SetInterspersed(false)
+	fs.StringVar(&f.out, "out", "", "write the rules to this file, not to standard output")
+	fs.StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
+	fs.BoolVar(&f.exact, "exact", false, "never join paths into a pattern")
+	fs.StringVar(&f.run.state, "state", "", "folder for CA, keys and logs")
+	fs.DurationVar(&f.run.timeout, "timeout", 0, "end the command after this long (0: never)")
+	fs.StringArrayVar(&f.run.share, "share", nil, "give a path below /run, /tmp or /dev back to the sandbox (repeatable)")
+	fs.StringArrayVar(&f.run.resolvers, "resolver", nil, "DNS server address:port for allowed names (repeatable; default: the host's)")
+	fs.StringVar(&f.run.caFile, "ca-file", "", "PEM file of CAs to trust upstream, besides the system's")
+	fs.StringArrayVar(&f.run.hosts, "host", nil, "NAME=ADDRESS: addresses of a name upstream (repeatable)")
+	return cmd
+}
+
+// emptyPolicy is where learning starts when there is no policy.
+const emptyPolicy = "sandbox \"learned\" {\n}\n"
+
+func (f *learnFlags) learn(argv []string) error {
+	paths := f.policy
+	if len(paths) == 0 {
+		dir, err := os.MkdirTemp("", "sallyport-learn-*")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir) // nobody needs it after the run
+		path := filepath.Join(dir, "learned.hcl")
+		if err := os.WriteFile(path, []byte(emptyPolicy), 0o600); err != nil {
+			return err
+		}
+		paths = []string{path}
+	}
+	doc, diags := policyfile.Load(paths, f.options())
+	if diags.HasErrors() {
+		return f.invalid(diags)
+	}
+	state, err := stateFolder(f.run.state)
+	if err != nil {
+		return err
+	}
+	before, err := runFolders(state)
+	if err != nil {
+		return err
+	}
+	f.run.policy, f.run.sandbox, f.run.report, f.run.quiet, f.run.logLevel = paths, f.sandbox, true, true, "error"
+	ended := f.run.run(argv)
+	var failed *exit
+	if errors.As(ended, &failed) && failed.err != nil {
+		return ended
+	}
+	after, err := runFolders(state)
+	if err != nil {
+		return err
+	}
+	list, err := blockedIn(slices.DeleteFunc(after, func(d string) bool { return slices.Contains(before, d) }), audit.Filter{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(ended, f.write(*doc, list))
+}
+
+// runFolders are the logs of runs.
+func runFolders(state string) ([]string, error) {
+	return filepath.Glob(filepath.Join(state, "runs", "*", "audit"))
+}
+
+func (f *learnFlags) write(doc policy.Document, list []policy.Blocked) error {
+	var b bytes.Buffer
+	if err := f.print(&b, doc, list); err != nil {
+		return err
+	}
+	if f.out == "" {
+		_, err := os.Stdout.Write(b.Bytes())
+		return err
+	}
+	if err := os.WriteFile(f.out, b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "sallyport: what the command needed is in %s; read it before you use it\n", f.out)
+	return nil
+}

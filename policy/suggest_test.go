@@ -1,0 +1,159 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func blocked(method, host, path string, reason Reason) Blocked {
+	return Blocked{Sandbox: "s1", Host: host, Port: 443, Scheme: HTTPS, Method: method, Path: path, Reason: reason, Count: 1, First: now, Last: now}
+}
+
+func suggestFor(t *testing.T, doc Document, exact bool, list ...Blocked) Suggestion {
+	t.Helper()
+	out, err := Suggest(doc, list, SuggestOptions{Exact: exact, Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) == 0 {
+		return Suggestion{}
+	}
+	return out[0]
+}
+
+func describeRule(r Rule) string {
+	return fmt.Sprintf("%s %s%s %v %s %q %q ws=%v slash=%v", r.Action, r.Host, strings.TrimPrefix("/"+r.Repo, "/"), r.Ports, r.Access, r.Methods, r.Paths, !r.NoWebSocket, r.EncodedSlash)
+}
+
+// TestSuggest holds what is suggested for each kind of evidence.
+func TestSuggest(t *testing.T) {
+	numbers := []Blocked{}
+	for _, n := range []string{"1", "22", "333"} {
+		numbers = append(numbers, blocked("GET", "new.test", "/pulls/"+n+"/files", HostNotAllowed))
+	}
+	names := []Blocked{}
+	for _, n := range []string{"login", "search", "cart"} {
+		names = append(names, blocked("GET", "new.test", "/"+n, HostNotAllowed))
+	}
+	ws := blocked("GET", "new.test", "/socket", HostNotAllowed)
+	ws.WebSocket = true
+	db := Blocked{Sandbox: "s1", Host: "db.test", Port: 5432, Reason: HostNotAllowed, Count: 1}
+	for name, tt := range map[string]struct {
+		list []Blocked
+		want []string
+	}{
+		"one request":      {[]Blocked{blocked("POST", "new.test", "/v1/x", HostNotAllowed)}, []string{`allow new.test [] "" ["POST"] ["/v1/x"] ws=true slash=false`}},
+		"a read":           {[]Blocked{blocked("GET", "new.test", "/v1/x", HostNotAllowed)}, []string{`allow new.test [] "" ["GET"] ["/v1/x"] ws=false slash=false`}},
+		"numbers join":     {numbers, []string{`allow new.test [] "" ["GET"] ["/pulls/*/files"] ws=false slash=false`}},
+		"names do not":     {names, []string{`allow new.test [] "" ["GET"] ["/cart" "/login" "/search"] ws=false slash=false`}},
+		"WebSocket":        {[]Blocked{ws}, []string{`allow new.test [] "" ["GET"] ["/socket"] ws=true slash=false`}},
+		"encoded slash":    {[]Blocked{blocked("GET", "new.test", "/@a%2fb", HostNotAllowed)}, []string{`allow new.test [] "" ["GET"] ["/@a%2Fb"] ws=false slash=true`}},
+		"a lookup":         {[]Blocked{{Sandbox: "s1", Host: "new.test", Reason: HostNotAllowed, Count: 1}}, []string{`allow new.test [] "" ["GET"] ["/"] ws=false slash=false`}},
+		"raw TCP":          {[]Blocked{db}, []string{`tcp db.test [5432] "" [] [] ws=true slash=false`}},
+		"clone":            {[]Blocked{blocked("GET", "git.test", "/a/b.git/info/refs", HostNotAllowed), blocked("POST", "git.test", "/a/b.git/git-upload-pack", HostNotAllowed)}, []string{`git git.testa/b [] "read" [] [] ws=true slash=false`}},
+		"push":             {[]Blocked{blocked("POST", "git.test", "/a/b/git-receive-pack", GitPushNotAllowed)}, []string{`git git.testa/b [] "write" [] [] ws=true slash=false`}},
+		"denied":           {[]Blocked{blocked("GET", "evil.test", "/", HostDenied)}, nil},
+		"a leak":           {[]Blocked{blocked("GET", "new.test", "/", PlaceholderLeak)}, nil},
+		"beyond the org":   {[]Blocked{blocked("GET", "far.example", "/", HostNotAllowed)}, nil},
+		"ambiguous":        {[]Blocked{blocked("GET", "new.test", "/a/../b", AmbiguousPath)}, nil},
+		"allowed by now":   {[]Blocked{blocked("GET", "old.test", "/", HostNotAllowed)}, nil},
+		"a literal star":   {[]Blocked{blocked("GET", "new.test", "/a*", HostNotAllowed)}, nil},
+		"request and name": {[]Blocked{{Sandbox: "s1", Host: "new.test", Reason: HostNotAllowed}, blocked("PUT", "new.test", "/x", HostNotAllowed)}, []string{`allow new.test [] "" ["PUT"] ["/x"] ws=true slash=false`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			doc := sandboxDoc(allowRule("old.test"), denyRule("evil.test"))
+			doc.Org = &Org{PublicSuffix: true, Rules: []Rule{allowRule("*.test"), ruleOf(ActionTCP, "*.test:5432")}}
+			s := suggestFor(t, doc, false, tt.list...)
+			var got []string
+			for _, r := range s.Rules {
+				got = append(got, strings.Replace(describeRule(r.Rule), `[]  [`, `[] "" [`, 1))
+			}
+			for i := range got {
+				got[i] = strings.Replace(strings.Replace(got[i], "] read [", `] "read" [`, 1), "] write [", `] "write" [`, 1)
+				got[i] = strings.Replace(got[i], "[5432]  [", `[5432] "" [`, 1)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q; left %+v", got, tt.want, s.Left)
+			}
+			if tt.want == nil && name != "allowed by now" && len(s.Left) == 0 {
+				t.Error("nothing is said of what is left out")
+			}
+		})
+	}
+}
+
+// TestSuggestRoundTrip: with the suggested rules exactly what was blocked and
+// is not left out is allowed besides what was.
+func TestSuggestRoundTrip(t *testing.T) {
+	kept := 0
+	rapid.Check(t, func(t *rapid.T) {
+		src := &byteSource{b: rapid.SliceOfN(rapid.Byte(), 40, 200).Draw(t, "bytes")}
+		doc := drawDocument(src)
+		if src.pick(2) == 0 {
+			doc.Org = nil
+		}
+		doc.Sandboxes[0].Mode = Enforce
+		set, _ := Compile(doc, 1)
+		if set == nil {
+			return
+		}
+		var all []Request
+		for _, host := range lawHosts {
+			for _, port := range lawPorts {
+				for _, scheme := range []Scheme{HTTPS, HTTP} {
+					all = append(all, lawRequests(host, port, scheme)...)
+				}
+			}
+		}
+		all = slices.DeleteFunc(all, func(r Request) bool { return strings.HasPrefix(r.Path, "/o/") || !forwardable(r.Method) })
+		var list []Blocked
+		evidence, handshakes := map[string]bool{}, map[string]bool{}
+		for range src.pick(8) + 1 {
+			r := all[(src.pick(256)*256+src.pick(256))%len(all)]
+			if d, _ := set.walk(r); d.Verdict == Deny {
+				list = append(list, Blocked{Sandbox: "s1", Host: r.Host, Port: r.Port, Scheme: r.Scheme, Method: r.Method, Path: r.Path, WebSocket: r.WebSocket, Reason: d.Reason, Count: 1})
+			}
+		}
+		out, err := Suggest(doc, list, SuggestOptions{Exact: true, Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out) == 0 {
+			return
+		}
+		key := func(host string, port uint16, s Scheme, method, path string, ws bool) string {
+			if p, ambiguous := NormalPath(path); !ambiguous || p.slash {
+				path = p.String()
+			}
+			return fmt.Sprint(host, port, s, method, " ", path, ws)
+		}
+		for _, r := range out[0].Rules {
+			for _, b := range r.attempts {
+				kept++
+				evidence[key(b.Host, b.Port, b.Scheme, b.Method, b.Path, b.WebSocket)] = true
+				if b.WebSocket {
+					handshakes[key(b.Host, b.Port, b.Scheme, b.Method, b.Path, false)] = true // it is a GET too
+				}
+			}
+		}
+		p := proposer{doc: doc, out: Suggestion{Sandbox: "s1"}}
+		after, problems := Compile(p.with(out[0].Rules), 2)
+		if after == nil {
+			t.Fatalf("the suggestion does not load: %v", problems)
+		}
+		for _, r := range all {
+			was, _ := set.walk(r)
+			is, _ := after.walk(r)
+			if k := key(r.Host, r.Port, r.Scheme, r.Method, r.Path, r.WebSocket); was.Verdict == Deny && (is.Verdict == Allow) != evidence[k] && !handshakes[k] {
+				t.Fatalf("allowed %v, evidence %v: %+v\nrules %+v", is.Verdict, evidence[k], r, out[0].Rules)
+			}
+		}
+	})
+	if kept == 0 {
+		t.Error("no evidence made a rule")
+	}
+}
