@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -125,11 +126,23 @@ func literal(b *bytes.Buffer, text string) {
 	fmt.Fprintf(b, ".nf\n%s\n.fi\n", roff(text))
 }
 
-// roff escapes text: backslashes, hyphens that are to be copied, and lines
-// that begin as a macro does.
+// roff escapes text: backslashes, hyphens that are to be copied, letters beyond
+// ASCII, and lines that begin as a macro does.
 func roff(s string) string {
-	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
-	lines := strings.Split(s, "\n")
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\\':
+			b.WriteString(`\e`)
+		case r == '-':
+			b.WriteString(`\-`)
+		case r > unicode.MaxASCII:
+			fmt.Fprintf(&b, `\[u%04X]`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	lines := strings.Split(b.String(), "\n")
 	for i, l := range lines {
 		if strings.HasPrefix(l, ".") || strings.HasPrefix(l, "'") {
 			lines[i] = `\&` + l

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -212,6 +214,17 @@ func rootfs(w io.Writer) error {
 		}
 	}
 	tw := tar.NewWriter(w)
+	dirs := map[string]bool{"etc": true}
+	for name := range files {
+		for d := filepath.Dir(name); d != "."; d = filepath.Dir(d) {
+			dirs[d] = true
+		}
+	}
+	for _, d := range slices.Sorted(maps.Keys(dirs)) {
+		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: d + "/", Mode: 0o755}); err != nil {
+			return err
+		}
+	}
 	for name, from := range files {
 		if err := addFile(tw, name, from); err != nil {
 			return err
