@@ -138,7 +138,7 @@ func (m *maskedUses) all() []inject.Use {
 // messages is what a WebSocket's client sends, with secrets in place and
 // without real values.
 func (x *exchange) messages(src io.Reader) io.Reader {
-	src = x.r.snap.held().Body(src, "message")
+	src = x.r.snap.held().Messages(src)
 	if x.r.plan != nil {
 		src = x.r.plan.Messages(src, x.r.values)
 	}

@@ -68,6 +68,7 @@ type bodyCheck struct {
 	in     scanInput
 	media  string
 	params map[string]string
+	coding string // of the body; "": none
 	max    int64
 	digest bool // a header of the request covers the body
 }
@@ -106,15 +107,15 @@ func (s *scan) body(r *http.Request) {
 	switch {
 	case bad != nil || len(r.Header["Content-Type"]) > 1 || !ascii(params["charset"]):
 		s.refuse(policy.UninspectableBody, "the type of the body cannot be read")
-	case coded(r.Header):
-		s.refuse(policy.UninspectableBody, "the body is compressed; a body in which a credential may stand has to be sent as it is")
+	case !decodes(coding(r.Header)):
+		s.refuse(policy.UninspectableBody, "the body is in a coding that the gateway cannot undo")
 	case !slices.Contains(BodyTypes(), media):
 		s.refuse(policy.UninspectableBody, "a body of this type has no fields in which a credential could stand")
 	case r.ContentLength > limit:
 		s.refuse(policy.BodyTooLarge, "the body is larger than the gateway holds of a body in which a credential may stand")
 	default:
 		s.names = append(s.names, names...)
-		s.bodyCheck = &bodyCheck{in: scanInput{s.t, s.in}, media: media, params: params, max: limit, digest: digested(r.Header)}
+		s.bodyCheck = &bodyCheck{in: scanInput{s.t, s.in}, media: media, params: params, coding: coding(r.Header), max: limit, digest: digested(r.Header)}
 	}
 }
 
@@ -128,13 +129,13 @@ func ascii(charset string) bool {
 	return false
 }
 
-func coded(h http.Header) bool {
-	for _, line := range h["Content-Encoding"] {
-		if line != "" && !strings.EqualFold(line, "identity") {
-			return true
-		}
+// coding returns the content codings of a message, "" for none.
+func coding(h http.Header) string {
+	code := strings.ToLower(strings.TrimSpace(strings.Join(h["Content-Encoding"], ",")))
+	if code == "identity" {
+		return ""
 	}
-	return false
+	return code
 }
 
 func digested(h http.Header) bool {
@@ -149,9 +150,15 @@ func digested(h http.Header) bool {
 // apply makes out's body the one with values in it. A body whose length was
 // announced (at most c.max bytes) is read and changed at once, so that the new
 // length is announced; any other is changed while it is sent, and ends with a
-// *Refusal when a placeholder stands where it must not.
+// *Refusal when a placeholder stands where it must not. A compressed body is
+// compressed anew, unless nothing in it was changed.
 func (c *bodyCheck) apply(p *Plan, out *http.Request, values map[string]secrets.Value) error {
-	b, err := c.reader(p, out.Body, values)
+	src := out.Body
+	var sent bytes.Buffer // as it came, when it is compressed and held
+	if c.coding != "" && out.ContentLength >= 0 {
+		src = tee{io.TeeReader(out.Body, &sent), out.Body}
+	}
+	b, err := c.reader(p, src, values)
 	if err != nil {
 		return err
 	}
@@ -160,19 +167,26 @@ func (c *bodyCheck) apply(p *Plan, out *http.Request, values map[string]secrets.
 			return &Refusal{Reason: policy.UninspectableBody, Message: "a digest covers the body, which may change while it is sent"}
 		}
 		out.Body = b
+		if c.coding != "" {
+			r, err := encode(c.coding, b)
+			if err != nil {
+				return err
+			}
+			out.Body = tee{r, b}
+		}
 		return nil
 	}
-	// Values can be longer than what stands for them.
-	const growth = 1 << 20
-	whole, err := io.ReadAll(io.LimitReader(b, c.max+growth+1))
+	whole, err := c.whole(b)
 	if err != nil {
 		return err
 	}
-	if int64(len(whole)) > c.max+growth {
-		return &Refusal{Reason: policy.BodyTooLarge, Message: "the body is larger than the gateway holds of a body in which a credential may stand"}
-	}
 	if c.digest && b.changed() {
 		return &Refusal{Reason: policy.UninspectableBody, Message: "a digest covers the body in which a placeholder stands"}
+	}
+	if c.coding != "" {
+		if whole, err = c.again(b, src, whole, &sent); err != nil {
+			return err
+		}
 	}
 	if err := b.Close(); err != nil {
 		return err
@@ -183,6 +197,40 @@ func (c *bodyCheck) apply(p *Plan, out *http.Request, values map[string]secrets.
 		out.Header.Del("Content-Length") // net/http writes it from the field
 	}
 	return nil
+}
+
+// whole reads all of a changed body, at most c.max bytes and what values add.
+func (c *bodyCheck) whole(b *bodyReader) ([]byte, error) {
+	// Values can be longer than what stands for them.
+	const growth = 1 << 20
+	whole, err := io.ReadAll(io.LimitReader(b, c.max+growth+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(whole)) > c.max+growth {
+		return nil, &Refusal{Reason: policy.BodyTooLarge, Message: "the body is larger than the gateway holds of a body in which a credential may stand"}
+	}
+	return whole, nil
+}
+
+// again returns a body compressed anew, or what was sent if that is the same.
+func (c *bodyCheck) again(b *bodyReader, src io.Reader, whole []byte, sent *bytes.Buffer) ([]byte, error) {
+	if !b.changed() {
+		// A decoder may leave the end of what it reads unread.
+		_, err := io.Copy(io.Discard, io.LimitReader(src, c.max))
+		return sent.Bytes(), err
+	}
+	r, err := encode(c.coding, bytes.NewReader(whole))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
+}
+
+// tee reads from one and closes another.
+type tee struct {
+	io.Reader
+	io.Closer
 }
 
 // bodyReader is a body with values in the place of placeholders.
@@ -204,13 +252,20 @@ type stepper interface {
 func (c *bodyCheck) reader(p *Plan, src io.ReadCloser, values map[string]secrets.Value) (*bodyReader, error) {
 	t := &texter{plan: p, scan: c.in.scan(), values: values, media: c.media}
 	b := &bodyReader{plan: p, src: src, text: t}
+	var plain io.Reader = src
+	if c.coding != "" {
+		var err error
+		if plain, err = c.decoded(src, values); err != nil {
+			return nil, err
+		}
+	}
 	switch c.media {
 	case "application/json":
-		b.step = newJSONBody(src, t)
+		b.step = newJSONBody(plain, t)
 	case "application/x-www-form-urlencoded":
-		b.step = newFormBody(src, t)
+		b.step = newFormBody(plain, t)
 	default:
-		m, err := newMultipartBody(src, t, c.params["boundary"])
+		m, err := newMultipartBody(plain, t, c.params["boundary"])
 		if err != nil {
 			return nil, err
 		}

@@ -167,7 +167,9 @@ func TestBodyThatCannotBeLookedInto(t *testing.T) {
 		body   string
 		want   policy.Reason
 	}{
-		"compressed":              {func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip") }, "x", policy.UninspectableBody},
+		"not compressed":          {func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip") }, "x", policy.UninspectableBody},
+		"compressed twice":        {func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip, br") }, "x", policy.UninspectableBody},
+		"unknown coding":          {func(r *http.Request) { r.Header.Set("Content-Encoding", "compress") }, "x", policy.UninspectableBody},
 		"identity":                {func(r *http.Request) { r.Header.Set("Content-Encoding", "identity") }, `{}`, ""},
 		"too long":                {func(*http.Request) {}, strings.Repeat(" ", 65<<10), policy.BodyTooLarge},
 		"digest of what changes":  {func(r *http.Request) { r.Header.Set("Content-MD5", "x") }, `{"client_secret":"$BODY_KEY"}`, policy.UninspectableBody},

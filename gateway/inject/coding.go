@@ -23,35 +23,64 @@ type flusher interface {
 	Flush() error
 }
 
-// recode returns src decompressed, changed and compressed anew in the same
-// content coding (RFC 9110, section 8.4.1). What the source has sent goes out
-// without waiting for more.
-func recode(coding string, src io.Reader, change func(io.Reader) io.Reader) (io.Reader, error) {
-	var decoder func(io.Reader) (io.Reader, error)
-	var encoder func(io.Writer) (flusher, error)
+// codec is a content coding (RFC 9110, section 8.4.1).
+type codec struct {
+	decoder func(io.Reader) (io.Reader, error)
+	encoder func(io.Writer) (flusher, error)
+}
+
+// codecOf returns the coding of a name.
+func codecOf(coding string) (codec, error) {
 	switch coding {
 	case "gzip", "x-gzip":
-		decoder = func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
-		encoder = func(w io.Writer) (flusher, error) { return gzip.NewWriterLevel(w, gzip.BestSpeed) }
+		return codec{
+			func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
+			func(w io.Writer) (flusher, error) { return gzip.NewWriterLevel(w, gzip.BestSpeed) },
+		}, nil
 	case "deflate":
-		decoder = inflate
-		encoder = func(w io.Writer) (flusher, error) { return zlib.NewWriterLevel(w, zlib.BestSpeed) }
+		return codec{inflate, func(w io.Writer) (flusher, error) { return zlib.NewWriterLevel(w, zlib.BestSpeed) }}, nil
 	case "br":
-		decoder = func(r io.Reader) (io.Reader, error) { return brotli.NewReader(r), nil }
-		encoder = func(w io.Writer) (flusher, error) { return brotli.NewWriterLevel(w, 2), nil }
+		return codec{
+			func(r io.Reader) (io.Reader, error) { return brotli.NewReader(r), nil },
+			func(w io.Writer) (flusher, error) { return brotli.NewWriterLevel(w, 2), nil },
+		}, nil
 	case "zstd":
-		decoder = func(r io.Reader) (io.Reader, error) {
-			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
-		}
-		encoder = func(w io.Writer) (flusher, error) {
-			return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(1<<17))
-		}
-	default:
-		return nil, fmt.Errorf("a body in the coding %.40q cannot be looked into", coding)
+		return codec{
+			func(r io.Reader) (io.Reader, error) {
+				return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+			},
+			func(w io.Writer) (flusher, error) {
+				return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(1<<17))
+			},
+		}, nil
 	}
-	r := &recoder{src: change(&lazyDecoder{src: src, open: decoder}), buf: make([]byte, 16<<10)}
-	var err error
-	r.enc, err = encoder(&r.out)
+	return codec{}, fmt.Errorf("a body in the coding %.40q cannot be looked into", coding)
+}
+
+// decodes says whether a body in a coding can be looked into.
+func decodes(coding string) bool {
+	_, err := codecOf(coding)
+	return coding == "" || err == nil
+}
+
+// recode returns src decompressed, changed and compressed anew in the same
+// content coding. What the source has sent goes out without waiting for more.
+func recode(coding string, src io.Reader, change func(io.Reader) io.Reader) (io.Reader, error) {
+	c, err := codecOf(coding)
+	if err != nil {
+		return nil, err
+	}
+	return encode(coding, change(&lazyDecoder{src: src, open: c.decoder}))
+}
+
+// encode returns src in a coding.
+func encode(coding string, src io.Reader) (io.Reader, error) {
+	c, err := codecOf(coding)
+	if err != nil {
+		return nil, err
+	}
+	r := &recoder{src: src, buf: make([]byte, 16<<10)}
+	r.enc, err = c.encoder(&r.out)
 	return r, err
 }
 

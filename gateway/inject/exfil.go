@@ -117,6 +117,10 @@ func (g *Guard) Request(r *http.Request) *Refusal {
 	for name, lines := range r.Header {
 		for _, text := range lines {
 			look(place{kind: inHeader, header: name}, text)
+			if name == "Cookie" && strings.Contains(text, "; ") {
+				// HTTP/2 cuts it at semicolons (RFC 9113, section 8.2.3).
+				look(place{kind: inHeader, header: name}, strings.ReplaceAll(text, "; ", ";"))
+			}
 		}
 	}
 	for name, lines := range r.Trailer {
