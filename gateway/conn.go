@@ -40,8 +40,10 @@ type conn struct {
 	// refusal is set on a connection that is kept open only to explain,
 	// over HTTP, why it was refused.
 	refusal *policy.Decision
-	denied  bool           // a denial was recorded
-	refused upstream.Route // with the address for which a relay was refused
+	denied  bool                            // a denial was recorded
+	why     atomic.Pointer[policy.Decision] // the denial
+	proxied *proxied                        // set where requests name their hosts themselves
+	refused upstream.Route                  // with the address for which a relay was refused
 }
 
 // explainWait is how long a refused connection is given to show that it
@@ -284,10 +286,12 @@ func (c *conn) refuse(d policy.Decision) {
 func (c *conn) recordDenial(d policy.Decision) error {
 	d.Verdict, d.Relay, d.Inject = policy.Deny, policy.RelayNone, nil
 	c.denied = true
+	c.why.Store(&d)
 	e := c.event(audit.KindConn, audit.PhaseDecision)
 	e.decide(d)
 	e.refusedAddress(c.refused)
 	if err := c.g.record(e); err != nil {
+		c.why.Store(deny(policy.AuditUnavailable, "the audit log cannot be written"))
 		c.client.reset()
 		return err
 	}

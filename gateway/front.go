@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sallyport/gateway/http1"
@@ -21,6 +22,8 @@ type front struct {
 	conns  chan net.Conn
 	done   chan struct{}
 	once   sync.Once
+
+	strangers atomic.Int64 // connections to explicit proxies that showed no credential yet
 }
 
 // maxStreams is how many requests of one HTTP/2 connection run at once.
@@ -32,7 +35,7 @@ func newFront(g *Gateway) *front {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	f.server = &http.Server{
-		Handler:           http.HandlerFunc(g.serveHTTP),
+		Handler:           http.HandlerFunc(g.serveFront),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: g.Limits.HeadTimeout,
 		IdleTimeout:       g.Limits.IdleTimeout,

@@ -24,6 +24,10 @@ type Inbound struct {
 
 	// Identify says which sandbox speaks from src.
 	Identify func(src netip.Addr) (*identity.Sandbox, bool)
+
+	// Owner makes TCP an explicit proxy: it says whose a credential is, and
+	// Identify is not asked. It is nil otherwise.
+	Owner Credential
 }
 
 // NewInbound returns the way in that a capture's sockets are.
@@ -130,6 +134,10 @@ func (g *Gateway) accept(ctx context.Context, l net.Listener, in *Inbound) error
 		}
 		go func() {
 			defer g.serving.leave()
+			if in.Owner != nil {
+				g.serveProxied(ctx, nc, in.Owner)
+				return
+			}
 			g.serveConn(context.WithoutCancel(ctx), nc, in)
 		}()
 	}
