@@ -450,7 +450,7 @@ func TestWS01WebSocket(t *testing.T) {
 	begin(t)
 	s := s1(t)
 	const host = "ws01.good.test"
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	dial := func(t *testing.T, s *lab.Sandbox, host, credential string, mode websocket.CompressionMode) (*websocket.Conn, *http.Response) {
 		t.Helper()

@@ -29,11 +29,12 @@ type Namespace struct {
 	handle netns.NsHandle
 	home   netns.NsHandle // where threads go back to
 	jobs   chan func()    // run on a thread that stays in the namespace
+	done   chan struct{}  // closed when that thread is gone
 }
 
 // newNamespace makes a named namespace whose lo is up.
 func newNamespace(home netns.NsHandle, name string) (*Namespace, error) {
-	n := &Namespace{Name: fmt.Sprintf("%s%d-%s", prefix, os.Getpid(), name), home: home, jobs: make(chan func())}
+	n := &Namespace{Name: fmt.Sprintf("%s%d-%s", prefix, os.Getpid(), name), home: home}
 	err := onThread(home, func() (err error) {
 		n.handle, err = netns.NewNamed(n.Name)
 		return err
@@ -41,7 +42,7 @@ func newNamespace(home netns.NsHandle, name string) (*Namespace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", n.Name, err)
 	}
-	go n.work()
+	n.startWorker()
 	return n, n.Do(func() error { return linkUp("lo") })
 }
 
@@ -73,16 +74,27 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
-// work runs what must start on a thread that lives as long as the namespace:
-// processes, which die with it.
-func (n *Namespace) work() {
-	runtime.LockOSThread()
-	if err := netns.Set(n.handle); err != nil {
-		panic(err) // a namespace that was just made
-	}
-	for job := range n.jobs {
-		job()
-	}
+// startWorker starts the thread on which processes start: they die with it,
+// so it lives as long as the namespace.
+func (n *Namespace) startWorker() {
+	n.jobs, n.done = make(chan func()), make(chan struct{})
+	handle, jobs, done := n.handle, n.jobs, n.done
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if err := netns.Set(handle); err != nil {
+			panic(err) // a namespace that is held open
+		}
+		for job := range jobs {
+			job()
+		}
+	}()
+}
+
+// stopWorker ends the thread and what was started on it.
+func (n *Namespace) stopWorker() {
+	close(n.jobs)
+	<-n.done
 }
 
 // Start starts cmd in the namespace. It is killed when the test process ends,
@@ -99,7 +111,7 @@ func (n *Namespace) Start(cmd *exec.Cmd) error {
 
 // Close removes the namespace.
 func (n *Namespace) Close() error {
-	close(n.jobs)
+	n.stopWorker()
 	return errors.Join(n.handle.Close(), unbind(n.Name))
 }
 

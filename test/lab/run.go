@@ -164,8 +164,8 @@ func (l *Lab) inside(pid int, ended chan struct{}) (*Namespace, error) {
 			if err != nil {
 				return nil, err
 			}
-			n := &Namespace{Name: "of a run", handle: h, home: l.home, jobs: make(chan func())}
-			go n.work()
+			n := &Namespace{Name: "of a run", handle: h, home: l.home}
+			n.startWorker()
 			return n, nil
 		}
 		select {
@@ -179,7 +179,7 @@ func (l *Lab) inside(pid int, ended chan struct{}) (*Namespace, error) {
 
 // leave closes a namespace that somebody else made.
 func (n *Namespace) leave() error {
-	close(n.jobs)
+	n.stopWorker()
 	return n.handle.Close()
 }
 
