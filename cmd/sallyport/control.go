@@ -90,6 +90,7 @@ func (c *control) routes() http.Handler {
 	mux.HandleFunc("GET /readyz", c.ready)
 	mux.HandleFunc("POST /v1/reload", c.reload)
 	mux.HandleFunc("POST /v1/policy/plan", c.comparePolicy)
+	mux.HandleFunc("GET /v1/secrets", c.secrets)
 	mux.HandleFunc("GET /v1/sandboxes", c.list)
 	mux.HandleFunc("POST /v1/sandboxes", c.attach)
 	mux.HandleFunc("GET /v1/sandboxes/{id}", c.show)

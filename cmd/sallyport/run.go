@@ -115,6 +115,7 @@ func (f *runFlags) runIn(argv []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	lockMemory(s.log)
 	if err := pruneRuns(filepath.Join(s.state, "runs")); err != nil {
 		s.log.Warn("old runs were not removed", "error", err)
 	}

@@ -96,6 +96,7 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	if err := capture.HideProcess(); err != nil {
 		return nil, err
 	}
+	lockMemory(s.log)
 	st, err := build(s)
 	if err != nil {
 		return nil, err
