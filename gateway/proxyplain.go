@@ -92,10 +92,13 @@ func (p *proxied) judge(front, c *conn, head http1.Head, in *http.Request) *poli
 	case head.Scheme != "http":
 		return deny(policy.SchemeNotAllowed, "a proxy serves "+audit.Escape(head.Scheme, 16)+" by CONNECT")
 	}
-	if d := c.judgeName(); policy.IsIP(c.host) && d.Verdict != policy.Allow || c.internal && c.dst.Port() != 80 {
+	if c.internal && c.dst.Port() != 80 {
+		return deny(policy.PortNotAllowed, Name+" answers without TLS on port 80 only")
+	}
+	if d := c.judgeName(); policy.IsIP(c.host) && d.Verdict != policy.Allow {
 		return &d
 	}
-	return nil
+	return nil // policy is asked once more, about the whole request
 }
 
 // bind counts the client's connection to the first sandbox that shows its

@@ -11,16 +11,18 @@ import (
 )
 
 // captureBlock is one way in. Which kind it is, one of the attributes netns,
-// interface and engine says.
+// interface, engine and listen says.
 type captureBlock struct {
 	Name      string    `hcl:"name,label"`
 	Interface []string  `hcl:"interface,optional"` // globs
 	Address   []string  `hcl:"address,optional"`   // the gateway's own on those interfaces, with prefix length
 	Peers     bool      `hcl:"peers,optional"`     // on a bridge: containers may speak to one another
 	NetNS     string    `hcl:"netns,optional"`     // name below /run/netns, or a path
-	Sandbox   string    `hcl:"sandbox,optional"`   // of netns
+	Sandbox   string    `hcl:"sandbox,optional"`   // of netns and shared
 	Engine    string    `hcl:"engine,optional"`    // docker or podman
 	Socket    string    `hcl:"socket,optional"`    // of the engine
+	Listen    string    `hcl:"listen,optional"`    // address:port of an explicit proxy
+	Shared    bool      `hcl:"shared,optional"`    // the gateway's own namespace, but for the gateway
 	Range     hcl.Range `hcl:",def_range"`
 }
 
@@ -47,7 +49,9 @@ func (b captureBlock) kinds() map[string]captureKind {
 	return map[string]captureKind{
 		"netns":     {b.NetNS != "", []string{"sandbox"}},
 		"interface": {len(b.Interface) > 0, []string{"address", "peers"}},
+		"shared":    {b.Shared, []string{"sandbox"}},
 		"engine":    {b.Engine != "", []string{"socket"}},
+		"listen":    {b.Listen != "", []string{"sandbox"}},
 	}
 }
 
@@ -79,7 +83,7 @@ func (b captureBlock) check() error {
 	slices.Sort(is)
 	switch len(is) {
 	case 0:
-		return errors.New("has none of interface, netns, engine")
+		return errors.New("has none of interface, netns, engine, listen")
 	case 1:
 	default:
 		return fmt.Errorf("has both %s", strings.Join(is, " and "))
@@ -89,8 +93,8 @@ func (b captureBlock) check() error {
 			return fmt.Errorf("%s does not go with %s", name, is[0])
 		}
 	}
-	if b.NetNS != "" && b.Sandbox == "" {
-		return errors.New(`netns needs the sandbox that it is: sandbox = "NAME"`)
+	if (b.NetNS != "" || b.Shared) && b.Sandbox == "" {
+		return fmt.Errorf(`%s needs the sandbox that it is: sandbox = "NAME"`, is[0])
 	}
 	if _, known := engineSockets()[b.Engine]; b.Engine != "" && !known {
 		return fmt.Errorf("engine %q is none of docker, podman", b.Engine)

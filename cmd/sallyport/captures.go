@@ -53,6 +53,10 @@ func (c *captures) openBlock(b captureBlock) error {
 	case b.NetNS != "":
 		_, err := c.attach(attachment{Sandbox: b.Sandbox, NetNS: namespacePath(b.NetNS), Declared: true})
 		return err
+	case b.Listen != "":
+		return c.openProxy(b)
+	case b.Shared:
+		return c.openShared(b.Sandbox)
 	case b.Engine != "":
 		c.engines = append(c.engines, newEngineCapture(c, b))
 		return nil
@@ -107,6 +111,7 @@ func (c *captures) reconsider() {
 	for _, s := range ended {
 		c.st.gateway.Forget(s.ID)
 	}
+	c.reconsiderProxies()
 	for _, e := range c.engines {
 		e.lookAgain()
 	}

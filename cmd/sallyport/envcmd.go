@@ -24,6 +24,7 @@ type envFlags struct {
 	at      string
 	format  string
 	service string
+	proxy   string
 }
 
 func envCommand() *cobra.Command {
@@ -50,6 +51,7 @@ and the folder mounted.`,
 	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
 	fs.StringVar(&f.dir, "dir", "", "folder to write the trust files to (required)")
 	fs.StringVar(&f.at, "at", "", "where the sandbox sees that folder (default: the same path)")
+	fs.StringVar(&f.proxy, "proxy", "", "address:port of an explicit proxy that the sandbox uses, for the variables with its credential")
 	fs.StringVar(&f.format, "format", "sh", "sh, docker (an --env-file), compose or json")
 	fs.StringVar(&f.service, "service", "app", "with --format compose: the service that is the sandbox")
 	return cmd
@@ -89,6 +91,9 @@ func (f *envFlags) print() error {
 	}
 	env := certs.TrustAt(at).Environment()
 	maps.Copy(env, l.table(snap.Policy).Environment(name, l.secretsOf(name)))
+	if f.proxy != "" {
+		addProxy(env, f.proxy, name, l.key)
+	}
 	return f.write(name, at, env)
 }
 

@@ -26,7 +26,7 @@ type Connect struct {
 // ParseConnect reads the head of a CONNECT request, from its method to its
 // empty line, as strictly as a Guard reads every other head.
 func ParseConnect(b []byte, maxFields int) (Connect, *Violation) {
-	if len(b) < 4 || !bytes.HasSuffix(b, []byte("\r\n\r\n")) {
+	if end := bytes.Index(b, []byte("\r\n\r\n")); end < 0 || end != len(b)-4 {
 		return Connect{}, &Violation{Malformed: true, Detail: "the request head has no end"}
 	}
 	if maxFields <= 0 {
