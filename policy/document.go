@@ -162,6 +162,7 @@ type Secret struct {
 	Path         bool
 	Body         *BodyPlace
 	WebSocket    bool
+	Sink         bool // where alerts go names it
 	Set          bool // add the credential when the client sent none, replace the client's
 	OnErrorStale bool // an expired value may be used while its source is down
 	TTL          time.Duration

@@ -162,7 +162,7 @@ func (c *compiler) secretNames() []string {
 // warnUnusedSecrets tells of secrets that nothing injects.
 func (c *compiler) warnUnusedSecrets() {
 	for _, name := range c.secretNames() {
-		if s := c.secrets[name]; !s.used {
+		if s := c.secrets[name]; !s.used && !s.src.Sink {
 			c.report(Problem{Pos: s.src.Pos, Severity: Warning, Summary: fmt.Sprintf("secret %q: no rule injects it", name)})
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,12 +31,14 @@ func policyCommand() *cobra.Command {
 // policyFlags name a policy. Every command about policy has them.
 type policyFlags struct {
 	policy []string
+	vars   []string
 	json   bool
 }
 
 func (f *policyFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; default: the configured policy.d)")
+	fs.StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
 	fs.BoolVar(&f.json, "json", false, "one JSON object a line")
 }
 
@@ -51,7 +54,15 @@ func (f *policyFlags) paths(args []string) ([]string, error) {
 	return configuredPolicy(p)
 }
 
-func (f *policyFlags) options() policyfile.Options { return policyOptions() }
+func (f *policyFlags) options() policyfile.Options {
+	o := policyOptions()
+	o.Vars = map[string]string{}
+	for _, kv := range f.vars {
+		name, value, _ := strings.Cut(kv, "=") // without one it is empty, and the policy has no such variable or says what is wrong
+		o.Vars[name] = value
+	}
+	return o
+}
 
 // bundle loads a policy with its tests. Its warnings are not printed; errors
 // are.

@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -166,6 +168,7 @@ func ruleWords(r *policy.Rule) []string {
 	}
 	out = append(out, r.Methods...)
 	out = append(out, r.Paths...)
+	out = append(append(out, conditionWords("query", r.Query)...), conditionWords("header", r.Headers)...)
 	for _, a := range r.Addresses {
 		out = append(out, "address "+a.String())
 	}
@@ -177,6 +180,14 @@ func ruleWords(r *policy.Rule) []string {
 	}
 	if l := limitWords(r.Limits); l != "" {
 		out = append(out, l)
+	}
+	return out
+}
+
+func conditionWords(kind string, asks map[string][]string) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(asks)) {
+		out = append(out, fmt.Sprintf("%s %s=%s", kind, name, strings.Join(asks[name], "|")))
 	}
 	return out
 }

@@ -159,7 +159,10 @@ func (t *trial) judge(sandbox string, now time.Time, q policyfile.TestRequest) o
 	if err != nil {
 		return outcome{decision: policy.Decision{Reason: policy.BadHostname, Message: err.Error()}}
 	}
-	r.Now = now
+	r.Now, r.Header = now, http.Header{}
+	for name, value := range q.Headers {
+		http.Header(r.Header).Set(name, t.shaped(sandbox, value))
+	}
 	e := t.bundle.Set.Explain(r)
 	out := outcome{decision: e.Decision, rules: e.Rules}
 	if e.Decision.Verdict == policy.Deny {

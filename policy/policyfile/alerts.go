@@ -227,6 +227,10 @@ func (d *decoder) alertRefs() {
 				Hint: didYouMean(ref.Name, known), Detail: "There is no block " + block + " " + quote(ref.Name) + "."})
 		}
 	}
+	for i := range d.doc.Secrets {
+		s := &d.doc.Secrets[i]
+		s.Sink = slices.ContainsFunc(d.sinkSecrets, func(r policy.Ref) bool { return r.Name == s.Name })
+	}
 	var notify, secrets []string
 	for _, n := range d.alerts.Notify {
 		notify = append(notify, n.Name)

@@ -101,3 +101,11 @@ func TestAlertsRefuse(t *testing.T) {
 		})
 	}
 }
+
+// TestSecretOfASink: a secret that only a sink uses is not one that nobody uses.
+func TestSecretOfASink(t *testing.T) {
+	_, diags := ParseSet(map[string][]byte{"p.hcl": []byte(alertPolicy + "sandbox \"ci\" {}\n")}, 1, sinkOptions())
+	if diags.Len() != 0 {
+		t.Errorf("diagnostics: %+v", diags.List())
+	}
+}

@@ -29,6 +29,7 @@ type decoder struct {
 
 	tests   []Test                          // test blocks, in the order of files and lines
 	alerts  Alerts                          // alert, notify and mute blocks
+	bodies  []pending                       // what has been parsed and not yet decoded
 	tested  bool                            // the file at hand holds tests alone
 	context string                          // the block being decoded, for diagnostics
 	names   map[string]map[string]hcl.Range // block type → name → its declaration
@@ -45,9 +46,32 @@ func (d *decoder) fail(x Diagnostic, r hcl.Range) {
 	d.diags.add(x)
 }
 
-// file decodes the top level of one file. Blocks that a syntax error fell
-// into are left out: what the parser made of them is not what was meant.
+// pending is a file, or a piece of one, that has been parsed.
+type pending struct {
+	body   *hclsyntax.Body
+	damage []hcl.Range // places that the parser did not understand
+	tested bool        // the file holds tests alone
+}
+
+// file keeps what was parsed until all files are, so that what one of them
+// defines can be used in another.
 func (d *decoder) file(body *hclsyntax.Body, damage []hcl.Range) {
+	d.bodies = append(d.bodies, pending{body, damage, d.tested})
+}
+
+// all decodes what was parsed.
+func (d *decoder) all() {
+	e := d.scope(d.bodies)
+	for _, p := range d.bodies {
+		d.tested = p.tested
+		d.decode(p.body, p.damage, e)
+	}
+	d.bodies = nil
+}
+
+// decode decodes the top level of one file. Blocks that a syntax error fell
+// into are left out: what the parser made of them is not what was meant.
+func (d *decoder) decode(body *hclsyntax.Body, damage []hcl.Range, e *evaluator) {
 	for _, a := range body.Attributes {
 		d.lost = true
 		d.unknownTop(a.Name, a.NameRange, true)
@@ -59,11 +83,13 @@ func (d *decoder) file(body *hclsyntax.Body, damage []hcl.Range) {
 			continue
 		}
 		before := d.diags.Len()
-		d.top(b)
+		for _, made := range e.blocks(hclsyntax.Blocks{b}, e.ctx) {
+			d.top(made)
+			d.context = ""
+		}
 		if d.diags.Len() > before {
 			d.broken = append(d.broken, whole)
 		}
-		d.context = ""
 	}
 }
 
@@ -75,6 +101,9 @@ func touches(whole, r hcl.Range) bool {
 // top decodes one top-level block.
 func (d *decoder) top(b *hclsyntax.Block) {
 	before := d.diags.Len()
+	if (b.Type == "locals" || b.Type == "variable") && !d.tested {
+		return // the evaluator has read them
+	}
 	if d.tested && b.Type != "test" && slices.Contains(d.lang.file.blocks, b.Type) {
 		d.fail(Diagnostic{
 			Summary: fmt.Sprintf("a test file has no block %s", quote(b.Type)),

@@ -9,6 +9,7 @@ type language struct {
 	secret, bodyPlace                        shape
 	test, request, expect                    shape
 	alert, notify, mute                      shape
+	variable                                 shape
 }
 
 // newLanguage returns the vocabulary of POLICY files as they are today.
@@ -17,9 +18,11 @@ func newLanguage() language {
 	common := []string{"addresses", "alert", "expires", "reason", "ticket"}
 	with := func(more ...string) []string { return append(slices.Clone(common), more...) }
 	return language{
-		file:  shape{noun: "a policy file", blocks: []string{"org", "group", "sandbox", "secret", "test", "alert", "notify", "mute"}},
-		org:   shape{noun: "an org block", attrs: []string{"use", "any_host", "public_suffix", "metadata"}, blocks: rules},
-		group: shape{noun: "a group block", blocks: rules},
+		file: shape{noun: "a policy file", blocks: []string{"org", "group", "sandbox", "secret", "test", "alert", "notify", "mute",
+			"locals", "variable", "dynamic"}},
+		variable: shape{noun: "a variable block", attrs: []string{"default", "description"}},
+		org:      shape{noun: "an org block", attrs: []string{"use", "any_host", "public_suffix", "metadata"}, blocks: rules},
+		group:    shape{noun: "a group block", blocks: rules},
 		sandbox: shape{noun: "a sandbox block",
 			attrs:  []string{"use", "mode", "ipv6", "credentials", "labels"},
 			blocks: append([]string{"match", "limits"}, rules...)},
@@ -27,7 +30,7 @@ func newLanguage() language {
 		limits: shape{noun: "a limits block", attrs: []string{"requests_per_minute", "bytes_sent_per_day",
 			"bytes_received_per_day", "connections", "max_request", "max_response"}},
 
-		allow: shape{noun: "an allow block", attrs: with("access", "methods", "paths", "ports", "schemes", "inject",
+		allow: shape{noun: "an allow block", attrs: with("access", "methods", "paths", "query", "headers", "ports", "schemes", "inject",
 			"websocket", "encoded_slash", "foreign", "on_leak", "scrub"), blocks: []string{"limits"}},
 		deny:        shape{noun: "a deny block", attrs: []string{"alert", "expires", "methods", "paths", "ports", "reason", "schemes", "ticket"}},
 		tcp:         shape{noun: "a tcp block", attrs: with(), blocks: []string{"limits"}},

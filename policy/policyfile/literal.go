@@ -2,7 +2,9 @@ package policyfile
 
 import (
 	"fmt"
+	"maps"
 	"math/big"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -231,7 +233,7 @@ func (d *decoder) mismatch(e hclsyntax.Expression, name, want, hint string) {
 // describe says in words what an expression is, and what to do about one that
 // a policy does not have.
 func describe(e hclsyntax.Expression) (found, hint string) {
-	const evaluates = "a policy has no variables, functions or operators; write the value out"
+	const evaluates = "write the value out, or refer to it as local.NAME or var.NAME"
 	if n, ok := literalNumber(e); ok {
 		if n.Sign() < 0 {
 			return "a negative number", ""
@@ -252,14 +254,14 @@ func describe(e hclsyntax.Expression) (found, hint string) {
 	case *hclsyntax.ObjectConsExpr:
 		return "a map", ""
 	case *hclsyntax.TemplateExpr, *hclsyntax.TemplateWrapExpr, *hclsyntax.TemplateJoinExpr:
-		return "a template", "a policy has no variables; for the text ${ itself write $${, and for %{ write %%{"
+		return "a template", "a template can hold local.NAME and var.NAME; for the text ${ itself write $${, and for %{ write %%{"
 	case *hclsyntax.ScopeTraversalExpr:
 		if word := hcl.ExprAsKeyword(e); word != "" {
 			return "a name without quotes", fmt.Sprintf("if the text is meant, put it in quotes: %s", quote(word))
 		}
 		return "a reference to a variable", evaluates
 	case *hclsyntax.FunctionCallExpr:
-		return "a function call", evaluates
+		return "a function call", "the functions are " + list(slices.Collect(maps.Keys(functions())))
 	}
 	return "an expression", evaluates
 }

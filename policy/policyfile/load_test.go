@@ -49,7 +49,7 @@ func TestWholeLanguage(t *testing.T) {
 			Limits: policy.Limits{RequestsPerMinute: 60, BytesSentPerDay: 10e6, BytesReceivedPerDay: 1 << 30, Connections: 8, MaxRequest: 1 << 20, MaxResponse: 4096},
 			Rules: []policy.Rule{
 				{Action: policy.ActionAllow, Host: "api.example.com", Ports: []uint16{443, 8443}, Schemes: []policy.Scheme{policy.HTTPS, policy.HTTP},
-					Methods: []string{"GET", "PURGE"}, Paths: []string{"/v1/**"}, Addresses: []netip.Prefix{cidr("10.0.12.0/24")},
+					Methods: []string{"GET", "PURGE"}, Paths: []string{"/v1/**"}, Query: map[string][]string{"format": {"json", "csv"}, "page no": {"*"}}, Headers: map[string][]string{"X-Env": {"staging"}}, Addresses: []netip.Prefix{cidr("10.0.12.0/24")},
 					Inject: []policy.Ref{{Name: "API_KEY"}}, Expires: time.Date(2026, 12, 31, 0, 0, 0, 0, time.UTC), NoWebSocket: true,
 					EncodedSlash: true, Foreign: policy.ForeignBlock, OnLeakPass: true, NoScrub: true, Limits: policy.Limits{Connections: 2},
 					Ticket: "SEC-2", Reason: "why", Alert: "high"},
@@ -74,7 +74,7 @@ func TestWholeLanguage(t *testing.T) {
 	if diff := cmp.Diff(want, doc, cmpopts.IgnoreTypes(policy.Pos{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("document (-want +got):\n%s", diff)
 	}
-	if got, want := doc.Sandboxes[0].Rules[0].Pos.String(), "ci.hcl:40"; got != want {
+	if got, want := doc.Sandboxes[0].Rules[0].Pos.String(), "ci.hcl:45"; got != want {
 		t.Errorf("place of the first rule is %s, want %s", got, want)
 	}
 }

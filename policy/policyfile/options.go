@@ -70,4 +70,7 @@ type Options struct {
 	// Sinks are the kinds of alert sinks. Nil means that the program delivers
 	// no alerts: notify blocks are then checked for form only.
 	Sinks map[string]Schema
+	// Vars are the values of variable blocks that were given from outside, by
+	// name. A policy that does not declare one of them is in error.
+	Vars map[string]string
 }

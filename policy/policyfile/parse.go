@@ -37,6 +37,7 @@ func parse(sources []source, diags *Diagnostics, o Options) parsed {
 		d.tested = s.test
 		blocks += d.oneFile(s)
 	}
+	d.all()
 	if len(sources) > 0 && blocks == 0 && !diags.HasErrors() {
 		diags.add(Diagnostic{
 			Summary: "the policy declares nothing",

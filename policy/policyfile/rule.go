@@ -153,6 +153,10 @@ func (d *decoder) ruleAttr(r *policy.Rule, a *hclsyntax.Attribute) {
 		r.Methods = d.methods(a)
 	case "paths":
 		r.Paths = d.strings(a.Name, a.Expr)
+	case "query":
+		r.Query = d.conditions(a)
+	case "headers":
+		r.Headers = d.conditions(a)
 	case "ports":
 		r.Ports = d.ports(a.Name, a.Expr)
 	case "schemes":
@@ -186,6 +190,37 @@ func (d *decoder) ruleAttr(r *policy.Rule, a *hclsyntax.Attribute) {
 	case "alert":
 		r.Alert, _ = d.line(a)
 	}
+}
+
+// conditions decodes a map of lists: for each name the values that it may
+// have. One value may stand without its list.
+func (d *decoder) conditions(a *hclsyntax.Attribute) map[string][]string {
+	object, is := a.Expr.(*hclsyntax.ObjectConsExpr)
+	if !is {
+		d.mismatch(a.Expr, a.Name, "a map of lists of strings", "write "+a.Name+` = { name = ["value"] }, or "*" for any value`)
+		return nil
+	}
+	if len(object.Items) == 0 {
+		d.empty(a.Name, a.Expr)
+	}
+	out := make(map[string][]string, len(object.Items))
+	for _, item := range object.Items {
+		key, is := mapKey(item.KeyExpr)
+		if !is {
+			d.fail(Diagnostic{Summary: "a key of " + a.Name + " must be a word or a string"}, item.KeyExpr.Range())
+			continue
+		}
+		if _, dup := out[key]; dup {
+			d.fail(Diagnostic{Summary: fmt.Sprintf("key %s of %s is written twice", quote(key), a.Name)}, item.KeyExpr.Range())
+			continue
+		}
+		if s, is := literalString(item.ValueExpr); is {
+			out[key] = []string{s}
+			continue
+		}
+		out[key] = d.strings(a.Name, item.ValueExpr)
+	}
+	return out
 }
 
 // methods decodes a list of methods and reports one that is in the wrong case.

@@ -18,7 +18,12 @@ org {
 }
 
 group "registries" {
-  allow "pypi.org" { access = "read" }
+  dynamic "allow" {
+    for_each = { "pypi.org" = "read" }
+    iterator = registry
+    labels   = [registry.key]
+    content { access = registry.value }
+  }
 }
 
 sandbox "ci" {
@@ -42,9 +47,11 @@ sandbox "ci" {
     schemes       = ["https", "http"]
     methods       = ["GET", "PURGE"]
     paths         = ["/v1/**"]
+    query         = { format = ["json", "csv"], "page no" = "*" }
+    headers       = { X-Env = ["staging"] }
     addresses     = ["10.0.12.0/24"]
     inject        = ["API_KEY"]
-    expires       = "2026-12-31"
+    expires       = local.last_day
     websocket     = false
     encoded_slash = true
     foreign       = "block"
@@ -169,4 +176,12 @@ mute "works" {
   sandboxes = ["ci"]
   hosts     = ["api.example.com"]
   reason    = "planned works"
+}
+
+locals {
+  last_day = "${var.year}-12-31"
+}
+variable "year" {
+  description = "the year in which permissions end"
+  default     = "2026"
 }

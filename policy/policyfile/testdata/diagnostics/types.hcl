@@ -28,7 +28,7 @@ sandbox "ci" {
   }
   allow "c.example.com" {
     paths   = ["/${version}/x"]
-    reason  = upper("x")
+    reason  = file("x")
     alert   = var.severity
     expires = 2026-12-31
     foreign = "stripp"
