@@ -38,10 +38,11 @@ type exchange struct {
 	progress atomic.Int64 // when a byte last passed, in Unix nanoseconds
 	writing  atomic.Int64 // since when a write to the sandbox waits, likewise; 0 is none
 
-	mu       sync.Mutex // held while a cut touches the sandbox's side
-	over     bool       // its handler returns: the sandbox's side is no longer the exchange's
-	last     *time.Timer
-	upgraded io.Closer // the upstream's side after 101
+	mu       sync.Mutex  // held while a cut touches the sandbox's side
+	over     bool        // its handler returns: the sandbox's side is no longer the exchange's
+	last     *time.Timer // to sever
+	wait     *time.Timer // for a client that has closed its side
+	upgraded io.Closer   // the upstream's side after 101
 }
 
 func newExchange(r *request) *exchange {
@@ -127,7 +128,11 @@ func (x *exchange) cut(why error) {
 		x.sever()
 		return
 	}
-	_ = x.control.SetReadDeadline(past) // of the body; what fails has ended already
+	if g := x.r.c.guard; g != nil {
+		g.Halt()
+	} else {
+		_ = x.control.SetReadDeadline(past) // of the body; what fails has ended already
+	}
 	if x.last == nil {
 		x.last = time.AfterFunc(lastWords, func() {
 			x.mu.Lock()
@@ -135,6 +140,38 @@ func (x *exchange) cut(why error) {
 			x.sever()
 		})
 	}
+}
+
+// halfClosedWait is how long nothing may pass on an exchange whose client has
+// closed its side. It may wait for the answer or be gone: only what is sent
+// to it would tell.
+const halfClosedWait = 10 * time.Second
+
+// left is called when the client has closed its side or broken off.
+func (x *exchange) left() {
+	if g := x.r.c.guard; g == nil || !g.HalfClosed() {
+		x.cancel(errClientGone)
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.over {
+		x.wait = time.AfterFunc(halfClosedWait, x.linger)
+	}
+}
+
+// linger ends a half-closed exchange once nothing has passed for a while.
+func (x *exchange) linger() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over {
+		return
+	}
+	if idle := x.r.g.Now().Sub(time.Unix(0, x.progress.Load())); idle < halfClosedWait {
+		x.wait.Reset(halfClosedWait - idle)
+		return
+	}
+	x.cancel(errClientGone)
 }
 
 // sever breaks the sandbox's side off: the connection of HTTP/1.1, the
@@ -234,8 +271,10 @@ func (x *exchange) end() {
 	r := x.r
 	x.mu.Lock()
 	x.over = true
-	if x.last != nil {
-		x.last.Stop()
+	for _, t := range []*time.Timer{x.last, x.wait} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 	x.mu.Unlock()
 	x.early.stop()

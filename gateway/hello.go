@@ -37,7 +37,7 @@ var errNotRecorded = errors.New("connection is not admitted")
 // connection. A refusal was already found (and, unless the name was still
 // unknown, recorded) before: such a connection is opened only to explain.
 func (c *conn) serveTLS(ctx context.Context, first []byte, refusal *policy.Decision) {
-	recorded := refusal != nil && c.host != ""
+	recorded := c.denied
 	c.noteTLS(func(*audit.TLS) {})
 	c.scheme = policy.HTTPS
 	h := &helloConn{meter: c.client, recording: true}
@@ -105,7 +105,7 @@ func (c *conn) decideHello(hello *tls.ClientHelloInfo, refusal *policy.Decision)
 	if policy.IsIP(name) {
 		return deny(policy.IPLiteral, "the server name is an address")
 	}
-	if refusal != nil && c.host != "" {
+	if c.denied {
 		return *refusal
 	}
 	if c.host == "" { // the address of denied names

@@ -276,6 +276,8 @@ func (c *column) expectRefused(t *testing.T) {
 func (c *column) earlyAnswer(t *testing.T) {
 	pr, pw := io.Pipe()
 	defer pw.Close()
+	late := time.AfterFunc(20*time.Second, func() { _ = pw.CloseWithError(errors.New("no answer")) })
+	defer late.Stop()
 	go func() { _, _ = io.CopyN(pw, &pattern{}, 32<<10) }()
 	r, _, err := body(c.client(t, c.h2).Post(c.url("/early413"), "text/plain", pr))
 	must(t, err)

@@ -102,6 +102,7 @@ func (o *origin) mux() *http.ServeMux {
 		"/ws":      webSocket,
 		"/refuse":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusExpectationFailed) },
 		"/early413": func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 waits for more of the body without
 			_, _ = io.CopyN(io.Discard, r.Body, 10<<10)
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 		},

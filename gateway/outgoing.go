@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -19,6 +20,9 @@ func (x *exchange) outgoing() (*http.Request, error) {
 	out := r.in.WithContext(r.in.Context()) // a copy
 	out.Header = r.in.Header.Clone()
 	out.URL = outgoingURL(r)
+	if out.URL.Opaque == "" && out.URL.EscapedPath() != r.path {
+		return nil, errTarget
+	}
 	out.Host = r.authority
 	if r.in.ProtoMajor == 2 && isExtendedConnect(r.in) {
 		upgradeExtendedConnect(out)
@@ -45,6 +49,10 @@ func (x *exchange) outgoing() (*http.Request, error) {
 	}
 	return out, r.plan.Apply(out, r.values)
 }
+
+// errTarget refuses a target that would leave as other bytes than those that
+// were decided on.
+var errTarget = errors.New("the request target cannot be sent on as it is")
 
 // outgoingURL names the request's target so that its bytes stay as they are.
 func outgoingURL(r *request) *url.URL {

@@ -329,6 +329,8 @@ func (r *request) prepare() *policy.Decision {
 	case errors.As(err, &refused):
 		d = deny(refused.Reason, refused.Message)
 		r.refusedUses(refused.Uses)
+	case errors.Is(err, errTarget):
+		d = deny(policy.ProtocolError, errTarget.Error())
 	case unread != nil:
 		if d = r.x.taken(*unread); d == nil {
 			d = deny(policy.ProtocolError, "the request body broke off")
@@ -443,9 +445,11 @@ func deny(reason policy.Reason, message string) *policy.Decision {
 // forward sends the request on and its answer back, and records the end.
 func (r *request) forward() {
 	x := r.x
-	ctx, cancel := context.WithCancelCause(r.in.Context())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.in.Context()))
 	defer cancel(nil)
 	x.cancel = cancel
+	stop := context.AfterFunc(r.in.Context(), x.left)
+	defer stop()
 	entry := r.g.live.add(&liveEntry{sandboxID: r.c.sandbox.ID, request: r.policyRequest(), cut: x.revoke, overdue: x.overdue})
 	defer r.g.live.remove(entry)
 	defer x.end()

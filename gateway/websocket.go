@@ -61,7 +61,8 @@ func (h *streamHijacker) WriteHeader(code int) {
 
 // Hijack takes the stream over.
 func (h *streamHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c := newHijackedConn(&streamConn{w: h.answerWriter}, h.x)
+	stream := &streamConn{w: h.answerWriter}
+	c := newHijackedConn(stream, stream, h.x)
 	h.x.hijack(c)
 	return c, bufio.NewReadWriter(bufio.NewReader(bytes.NewReader(nil)), bufio.NewWriter(io.Discard)), nil
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -122,9 +123,11 @@ func (h *connHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	hc := newHijackedConn(c, h.x)
+	// What the server has read already goes the same way as the rest.
+	early, _ := rw.Reader.Peek(rw.Reader.Buffered()) // it has so many
+	hc := newHijackedConn(c, io.MultiReader(bytes.NewReader(bytes.Clone(early)), c), h.x)
 	h.x.hijack(hc)
-	return hc, rw, nil
+	return hc, bufio.NewReadWriter(bufio.NewReader(bytes.NewReader(nil)), rw.Writer), nil
 }
 
 // hijackedConn counts what passes after an upgrade.
@@ -134,8 +137,9 @@ type hijackedConn struct {
 	messages io.Reader // what comes from Conn, as it may go on
 }
 
-func newHijackedConn(c net.Conn, x *exchange) *hijackedConn {
-	return &hijackedConn{Conn: c, x: x, messages: x.messages(c)}
+// newHijackedConn returns c as the exchange's; src is what is read of it.
+func newHijackedConn(c net.Conn, src io.Reader, x *exchange) *hijackedConn {
+	return &hijackedConn{Conn: c, x: x, messages: x.messages(src)}
 }
 
 func (h *hijackedConn) Read(p []byte) (int, error) {
