@@ -54,9 +54,10 @@ type AlertRule struct {
 	Interval time.Duration // between two notices of the same group; 10 minutes by default
 	Notify   []string      // names of sinks
 
-	match func(e *Event) bool               // of a built-in detector
-	value func(e *Event, dim string) string // of a built-in detector: further dimensions
-	first bool                              // raised by a group that was never seen before
+	needle string                            // of a built-in detector: what the line of an event that matches has in it
+	match  func(e *Event) bool               // of a built-in detector
+	value  func(e *Event, dim string) string // of a built-in detector: further dimensions
+	first  bool                              // raised by a group that was never seen before
 }
 
 // Defaults of an AlertRule.
@@ -186,26 +187,33 @@ func (r *AlertRule) groupOf(e *Event) (map[string]string, string) {
 	return group, key.String()
 }
 
-// Mute silences notices of alerts, never their records.
+// Mute silences notices of alerts, never their records. A list that is empty
+// takes all; in the others one that matches is enough.
 type Mute struct {
-	ID      string    `json:"id"`
-	Alert   string    `json:"alert,omitempty"` // globs; an empty one takes all
-	Sandbox string    `json:"sandbox,omitempty"`
-	Host    string    `json:"host,omitempty"`
-	Until   time.Time `json:"until"`
-	Why     string    `json:"why,omitempty"`
+	ID        string    `json:"id"`
+	Alerts    []string  `json:"alerts,omitempty"`    // globs
+	Sandboxes []string  `json:"sandboxes,omitempty"` // globs
+	Hosts     []string  `json:"hosts,omitempty"`     // globs
+	Reasons   []string  `json:"reasons,omitempty"`
+	Until     time.Time `json:"until"`
+	Why       string    `json:"why,omitempty"`
 }
 
 func (m *Mute) silences(a *Alert, now time.Time) bool {
 	if !now.Before(m.Until) {
 		return false
 	}
-	sandbox, host := "", ""
+	sandbox, host, reason := "", "", ""
 	if a.Event != nil {
-		sandbox, host = sandboxOf(a.Event), hostOf(a.Event)
+		sandbox, host, reason = sandboxOf(a.Event), strings.ToLower(hostOf(a.Event)), effectiveReason(a.Event)
 	}
-	return (m.Alert == "" || glob(m.Alert, a.Name)) && (m.Sandbox == "" || glob(m.Sandbox, sandbox)) &&
-		(m.Host == "" || glob(strings.ToLower(m.Host), strings.ToLower(host)))
+	return anyGlob(m.Alerts, a.Name) && anyGlob(m.Sandboxes, sandbox) && anyGlob(m.Hosts, host) &&
+		(len(m.Reasons) == 0 || slices.Contains(m.Reasons, reason))
+}
+
+// anyGlob reports whether one of globs matches s, or there are none.
+func anyGlob(globs []string, s string) bool {
+	return len(globs) == 0 || slices.ContainsFunc(globs, func(g string) bool { return glob(g, s) || glob(strings.ToLower(g), s) })
 }
 
 // message is the one line that tells of the alert.

@@ -22,8 +22,9 @@ func Detectors(notify []string, budget uint64) []AlertRule {
 		},
 		{
 			Name: "builtin/first-use", Severity: Info, Verdict: "allow", Per: []string{"sandbox", "host"}, Notify: notify,
-			match: func(e *Event) bool { return e.Rule != nil && strings.Contains(e.Rule.ID, `"*`) && e.Host != "" },
-			first: true,
+			needle: `\"*`,
+			match:  func(e *Event) bool { return e.Rule != nil && strings.Contains(e.Rule.ID, `"*`) && e.Host != "" },
+			first:  true,
 		},
 	}
 	if budget > 0 {
@@ -104,14 +105,27 @@ func entropy(s string) float64 {
 }
 
 // isFirst reports whether the group of e was never seen before, and remembers
-// it. Called with mu held.
+// it. What a rule remembers is bounded: beyond, nothing is new, because what the
+// sandbox makes up must not fill the disk. Called with mu held.
 func (a *Alerts) isFirst(r *ruleState, e *Event) bool {
 	_, key := r.groupOf(e)
-	k := []byte(r.Name + "\x00" + key)
-	if v, err := a.o.State.Get(seenBucket, k); err != nil || v != nil {
+	if r.seen == nil {
+		r.seen = make(map[string]bool)
+		err := a.o.State.ForEach(seenBucket, func(k, _ []byte) error {
+			if name, key, ok := strings.Cut(string(k), "\x00"); ok && name == r.Name {
+				r.seen[key] = true
+			}
+			return nil
+		})
+		if err != nil {
+			a.o.Logger.Warn("first uses not read", "error", err)
+		}
+	}
+	if r.seen[key] || len(r.seen) >= maxGroups {
 		return false
 	}
-	if err := a.o.State.Put(seenBucket, k, appendTime(nil, e.Time)); err != nil {
+	r.seen[key] = true
+	if err := a.o.State.Put(seenBucket, []byte(r.Name+"\x00"+key), appendTime(nil, e.Time)); err != nil {
 		a.o.Logger.Warn("first use not saved", "error", err)
 	}
 	return true

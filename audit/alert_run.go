@@ -17,16 +17,30 @@ const placeBucket = "alert_place"
 // alertTick is how often Run tells and saves.
 const alertTick = time.Second
 
-// Run evaluates the rules on what is written to the log in dir until ctx ends.
-// It reads the segments and remembers how far, so that what was written while
-// it did not run, or was not told before a crash, is told after it: each at
-// least once. Of a log that it has never seen it begins at the end.
-func (a *Alerts) Run(ctx context.Context, dir string) error {
+// alertLast is how long Run goes on after its end with what was written before.
+const alertLast = 3 * time.Second
+
+// Open finds where in the log in dir Run is to begin: where the last one left
+// off, or at the end of a log that was never seen. What is written after Open is
+// evaluated.
+func (a *Alerts) Open(ctx context.Context, dir string) error {
 	at, err := a.resume(ctx, dir)
 	if err != nil {
 		return err
 	}
-	c := newCursor(dir, at)
+	a.dir, a.cursor = dir, newCursor(dir, at)
+	return nil
+}
+
+// Run evaluates the rules on what is written to the log of Open until ctx ends,
+// and then on what was written by then. It reads the segments and remembers how
+// far, so that what was written while it did not run, or was not told before a
+// crash, is told after it: each at least once.
+func (a *Alerts) Run(ctx context.Context) error {
+	if a.cursor == nil {
+		return errors.New("alerts: no log was opened")
+	}
+	c, dir := a.cursor, a.dir
 	defer c.close()
 	tick := time.NewTicker(alertTick)
 	defer tick.Stop()
@@ -40,6 +54,9 @@ func (a *Alerts) Run(ctx context.Context, dir string) error {
 		wake := w.wake()
 		select {
 		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), alertLast)
+			a.drain(last, c)
+			cancel()
 			a.saveAll()
 			a.savePlace(dir, c.at)
 			return nil
@@ -74,8 +91,13 @@ func (a *Alerts) mayMatch(line []byte) bool {
 	if bytes.Contains(line, []byte(`"alert":"`)) {
 		return true
 	}
-	return slices.ContainsFunc(a.rules, func(r *ruleState) bool {
+	a.mu.Lock()
+	rules := a.rules // replaced as a whole
+	a.mu.Unlock()
+	return slices.ContainsFunc(rules, func(r *ruleState) bool {
 		switch {
+		case r.needle != "" && !bytes.Contains(line, []byte(r.needle)):
+			return false
 		case r.Verdict != "" && !bytes.Contains(line, []byte(`"verdict":"`+r.Verdict+`"`)),
 			r.Kind != "" && !bytes.Contains(line, []byte(`"kind":"`+r.Kind+`"`)),
 			r.Sum != "" && !bytes.Contains(line, []byte(`"bytes":{`)):

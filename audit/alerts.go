@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -15,10 +16,11 @@ import (
 type AlertOptions struct {
 	Rules  []AlertRule
 	Mutes  []Mute
-	State  *State       // keeps what is firing, and how far the log was read
-	Log    Writer       // gets an event of kind alert for every notice
-	Notify func(Alert)  // hands a notice to the sinks that it names, and does not block; nil is none
-	Logger hclog.Logger // nil is silence
+	State  *State                     // keeps what is firing, and how far the log was read
+	Log    Writer                     // gets an event of kind alert for every notice
+	Notify func(Alert)                // hands a notice to the sinks that it names, and does not block; nil is none
+	Count  func(alert, result string) // of every notice: firing, resolved or muted; nil is none
+	Logger hclog.Logger               // nil is silence
 	Now    func() time.Time
 }
 
@@ -27,9 +29,13 @@ type AlertOptions struct {
 // followed for two intervals that it is over. It is safe for concurrent use.
 type Alerts struct {
 	o      AlertOptions
+	cursor *cursor // of Open
+	dir    string
+
 	mu     sync.Mutex
 	rules  []*ruleState
-	mutes  []Mute
+	fixed  []Mute  // of the policy
+	mutes  []Mute  // of Mute
 	outbox []Alert // told as soon as mu is free
 }
 
@@ -37,6 +43,7 @@ type Alerts struct {
 type ruleState struct {
 	AlertRule
 	groups map[string]*alertGroup
+	seen   map[string]bool // of a rule about what is first: what is not; nil: not read yet
 }
 
 // alertGroup is one group of a rule.
@@ -78,21 +85,88 @@ func NewAlerts(o AlertOptions) (*Alerts, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	a := &Alerts{o: o, mutes: slices.Clone(o.Mutes)}
-	for _, r := range o.Rules {
-		r, err := r.withDefaults()
-		if err != nil {
-			return nil, err
-		}
-		if slices.ContainsFunc(a.rules, func(x *ruleState) bool { return x.Name == r.Name }) {
-			return nil, fmt.Errorf("alert %q: declared twice", r.Name)
-		}
-		a.rules = append(a.rules, &ruleState{AlertRule: r, groups: make(map[string]*alertGroup)})
+	a := &Alerts{o: o, fixed: slices.Clone(o.Mutes)}
+	var err error
+	if a.rules, err = ruleStates(o.Rules); err != nil {
+		return nil, err
 	}
 	if err := a.load(); err != nil {
 		return nil, err
 	}
-	return a, nil
+	return a, a.loadMutes()
+}
+
+// ruleStates checks rules and returns them without a past.
+func ruleStates(rules []AlertRule) ([]*ruleState, error) {
+	var out []*ruleState
+	for _, r := range rules {
+		r, err := r.withDefaults()
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(out, func(x *ruleState) bool { return x.Name == r.Name }) {
+			return nil, fmt.Errorf("alert %q: declared twice", r.Name)
+		}
+		out = append(out, &ruleState{AlertRule: r, groups: make(map[string]*alertGroup)})
+	}
+	return out, nil
+}
+
+// CheckRules returns the error that NewAlerts and Replace would have for rules.
+func CheckRules(rules []AlertRule) error {
+	_, err := ruleStates(rules)
+	return err
+}
+
+// Replace puts other rules and mutes of a policy in the place of those that are
+// in force. A rule that counts what its namesake has counted goes on with its
+// windows and with what is firing; what a rule that is gone had firing is
+// resolved. Mutes of Mute stay.
+func (a *Alerts) Replace(rules []AlertRule, mutes []Mute) error {
+	next, err := ruleStates(rules)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	old := a.rules
+	a.rules, a.fixed = next, slices.Clone(mutes)
+	for _, was := range old {
+		i := slices.IndexFunc(next, func(r *ruleState) bool { return r.Name == was.Name && r.countsAs(&was.AlertRule) })
+		if i >= 0 {
+			next[i].groups, next[i].seen = was.groups, was.seen
+			next[i].adopt()
+			continue
+		}
+		for _, g := range was.groups {
+			if g.active {
+				g.state.Alert.State = Resolved
+				a.notice(was, g)
+				g.active = false
+				a.save(was, g)
+			}
+		}
+	}
+	a.mu.Unlock()
+	a.tell()
+	return nil
+}
+
+// adopt puts what r says now into what is firing.
+func (r *ruleState) adopt() {
+	for _, g := range r.groups {
+		g.state.Alert.Severity, g.state.Alert.Notify = r.Severity, r.Notify
+	}
+}
+
+// countsAs reports whether r and old count the same in the same windows, so
+// that the one can go on where the other was.
+func (r *ruleState) countsAs(old *AlertRule) bool {
+	x, y := r.AlertRule, *old
+	for _, z := range []*AlertRule{&x, &y} {
+		z.Severity, z.Threshold, z.Interval, z.Notify = "", 0, 0, nil
+		z.match, z.value = nil, nil // the same in rules of one name that are built in
+	}
+	return (r.match == nil) == (old.match == nil) && reflect.DeepEqual(x, y)
 }
 
 // load takes up what was firing. What no rule has any more is forgotten.
@@ -105,6 +179,7 @@ func (a *Alerts) load() error {
 				if r.Name == s.Alert.Name {
 					g := r.groupFor(s.Alert.Event)
 					g.state, g.active, g.used = s, true, s.Alert.LastSeen
+					r.adopt()
 					return nil
 				}
 			}
@@ -115,13 +190,26 @@ func (a *Alerts) load() error {
 	for _, k := range gone {
 		err = errors.Join(err, a.o.State.Delete(alertBucket, k))
 	}
-	return errors.Join(err, a.o.State.ForEach(muteBucket, func(k, v []byte) error {
+	return err
+}
+
+// loadMutes takes up the mutes of Mute, and forgets those that are over.
+func (a *Alerts) loadMutes() error {
+	now := a.o.Now()
+	var gone [][]byte
+	err := a.o.State.ForEach(muteBucket, func(k, v []byte) error {
 		var m Mute
-		if json.Unmarshal(v, &m) == nil {
+		if json.Unmarshal(v, &m) == nil && now.Before(m.Until) {
 			a.mutes = append(a.mutes, m)
+		} else {
+			gone = append(gone, slices.Clone(k))
 		}
 		return nil
-	}))
+	})
+	for _, k := range gone {
+		err = errors.Join(err, a.o.State.Delete(muteBucket, k))
+	}
+	return err
 }
 
 // groupFor returns the group of e, made if it is not there.
@@ -271,6 +359,13 @@ func (a *Alerts) tell() {
 		if err := a.o.Log.Write(out[i].event(muted[i])); err != nil {
 			a.o.Logger.Error("alert not recorded", "alert", out[i].Name, "message", out[i].Message, "error", err)
 		}
+		if a.o.Count != nil {
+			result := out[i].State
+			if muted[i] {
+				result = "muted"
+			}
+			a.o.Count(out[i].Name, result)
+		}
 		if !muted[i] && a.o.Notify != nil {
 			a.o.Notify(out[i])
 		}
@@ -296,7 +391,8 @@ func (a *Alert) event(muted bool) *Event {
 // muted reports whether a mute silences x. Called with mu held.
 func (a *Alerts) muted(x *Alert) bool {
 	now := a.o.Now()
-	return slices.ContainsFunc(a.mutes, func(m Mute) bool { return m.silences(x, now) })
+	silences := func(m Mute) bool { return m.silences(x, now) }
+	return slices.ContainsFunc(a.fixed, silences) || slices.ContainsFunc(a.mutes, silences)
 }
 
 // Mute adds a mute that survives restarts, and returns its ID.
@@ -318,6 +414,28 @@ func (a *Alerts) Mute(m Mute) (string, error) {
 	a.mutes = slices.DeleteFunc(a.mutes, func(m Mute) bool { return !now.Before(m.Until) })
 	a.mutes = append(a.mutes, m)
 	return m.ID, nil
+}
+
+// Mutes returns the mutes that are in force.
+func (a *Alerts) Mutes() []Mute {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.o.Now()
+	return slices.DeleteFunc(slices.Concat(a.fixed, a.mutes), func(m Mute) bool { return !now.Before(m.Until) })
+}
+
+// Unmute ends a mute of Mute before its time. It reports whether there was one
+// of that ID.
+func (a *Alerts) Unmute(id string) (bool, error) {
+	a.mu.Lock()
+	n := len(a.mutes)
+	a.mutes = slices.DeleteFunc(a.mutes, func(m Mute) bool { return m.ID == id })
+	found := len(a.mutes) < n
+	a.mu.Unlock()
+	if !found {
+		return false, nil
+	}
+	return true, a.o.State.Delete(muteBucket, []byte(id))
 }
 
 // saveAll saves what is firing with its counts.

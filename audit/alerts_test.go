@@ -192,7 +192,7 @@ func TestAlertNamedByAPolicyRule(t *testing.T) {
 
 func TestAlertMutes(t *testing.T) {
 	b := newBench(t, AlertOptions{Rules: []AlertRule{exfiltration}})
-	if _, err := b.Mute(Mute{Alert: "exfil*", Sandbox: "ci", Until: b.clock.Now().Add(time.Hour)}); err != nil {
+	if _, err := b.Mute(Mute{Alerts: []string{"other", "exfil*"}, Sandboxes: []string{"ci"}, Until: b.clock.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Mute(Mute{Until: b.clock.Now()}); err == nil {
@@ -383,7 +383,10 @@ func TestAlertRunReadsEveryRecordOnceAcrossRestarts(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- a.Run(ctx, dir) }()
+		if err := a.Open(ctx, dir); err != nil {
+			t.Fatal(err)
+		}
+		go func() { done <- a.Run(ctx) }()
 		during()
 		cancel()
 		if err := <-done; err != nil {
@@ -398,8 +401,6 @@ func TestAlertRunReadsEveryRecordOnceAcrossRestarts(t *testing.T) {
 		}
 	}
 	run(func() {
-		// The place is saved before Run reads, so what follows is told.
-		eventually(t, "place", func() bool { v, _ := state.Get(placeBucket, []byte(dir)); return v != nil })
 		for i := range 3 {
 			write(t, l, fmt.Sprintf("h%d.test", i))
 		}
@@ -414,8 +415,93 @@ func TestAlertRunReadsEveryRecordOnceAcrossRestarts(t *testing.T) {
 		write(t, l, "h4.test")
 		eventually(t, "a count over a restart", count("six "))
 	})
-	want := map[string]int{"each h0.test": 1, "each h1.test": 1, "each h2.test": 1, "each h3.test": 1, "each h4.test": 1, "six ": 1}
+	run(func() { write(t, l, "h5.test") }) // told though Run ends at once
+	want := map[string]int{"each h5.test": 1, "each h0.test": 1, "each h1.test": 1, "each h2.test": 1, "each h3.test": 1, "each h4.test": 1, "six ": 1}
 	if diff := cmp.Diff(want, told); diff != "" {
 		t.Error(diff)
 	}
+}
+
+func TestAlertsReplace(t *testing.T) {
+	burst := AlertRule{Name: "burst", Verdict: "deny", Threshold: 4, Per: []string{"sandbox"}, Notify: []string{"ops"}}
+	b := newBench(t, AlertOptions{Rules: []AlertRule{burst, exfiltration}})
+	b.observe1(leak())
+	b.observe1(denial("a.test"))
+	b.observe1(denial("b.test"))
+	expect(t, "before", b.told(), "exfiltration firing 1/1")
+	changed := burst
+	changed.Severity, changed.Notify = Critical, []string{"pager"}
+	if err := b.Replace([]AlertRule{changed}, nil); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "a rule that is gone", b.told(), "exfiltration resolved 0/1")
+	b.observe1(denial("c.test")) // the leak counted as well
+	expect(t, "a window goes on", b.told(), "burst firing 4/4")
+	if a := b.Active(); len(a) != 1 || a[0].Severity != Critical || a[0].Notify[0] != "pager" {
+		t.Errorf("active %+v", a)
+	}
+	changed.Reasons = []string{"host_denied"} // another count
+	if err := b.Replace([]AlertRule{changed}, []Mute{{Hosts: []string{"*.test"}, Until: b.clock.Now().Add(time.Hour)}}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "a rule that counts other things", b.told(), "")
+	if err := b.Replace([]AlertRule{{Name: "x"}, {Name: "x"}}, nil); err == nil || len(b.rules) != 1 {
+		t.Errorf("rules with an error: %v, %d rules", err, len(b.rules))
+	}
+	b.start(t, AlertOptions{Rules: []AlertRule{burst, exfiltration}})
+	if len(b.Active()) != 0 {
+		t.Errorf("active after a restart: %+v", b.Active())
+	}
+}
+
+func TestAlertsReplaceKeepsDetectors(t *testing.T) {
+	b := newBench(t, AlertOptions{Rules: Detectors(nil, 0)})
+	for i := range 10 {
+		b.observe1(denial(fmt.Sprintf("h%d.test", i)))
+	}
+	if err := b.Replace(Detectors([]string{"ops"}, 0), nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		b.observe1(denial(fmt.Sprintf("k%d.test", i)))
+	}
+	expect(t, "twenty hosts over a reload", b.told(), "builtin/burst firing 20/20")
+}
+
+func TestAlertUnmute(t *testing.T) {
+	b := newBench(t, AlertOptions{Rules: []AlertRule{exfiltration}})
+	id, err := b.Mute(Mute{Reasons: []string{leak().Reason}, Until: b.clock.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b.Mutes()) != 1 {
+		t.Errorf("mutes %+v", b.Mutes())
+	}
+	b.observe1(leak())
+	expect(t, "muted", b.told(), "")
+	if ok, err := b.Unmute(id); !ok || err != nil {
+		t.Errorf("unmute: %v %v", ok, err)
+	}
+	if ok, err := b.Unmute(id); ok || err != nil {
+		t.Errorf("unmute again: %v %v", ok, err)
+	}
+	b.start(t, AlertOptions{Rules: []AlertRule{exfiltration}})
+	b.observe1(leak())
+	b.wait(11 * time.Minute)
+	expect(t, "no longer muted", b.told(), "exfiltration firing 1/2")
+}
+
+func TestFirstUseIsBounded(t *testing.T) {
+	b := newBench(t, AlertOptions{Rules: Detectors(nil, 0)})
+	r := b.rules[2]
+	r.seen = map[string]bool{}
+	for i := range maxGroups - 1 {
+		r.seen[fmt.Sprint(i)] = true
+	}
+	use := func(host string) *Event {
+		return &Event{Kind: KindHTTP, Phase: PhaseDecision, Verdict: "allow", Host: host, Sandbox: &Sandbox{Name: "ci"}, Rule: &Rule{ID: `sandbox "ci" allow "*.a.test"`}}
+	}
+	b.observe1(use("1.a.test"))
+	b.observe1(use("2.a.test"))
+	expect(t, "the last new host and one more", b.told(), "builtin/first-use firing 1/1")
 }

@@ -67,6 +67,9 @@ func NewExporter(w io.Writer, f Format, color bool) (*Exporter, error) {
 	return x, nil
 }
 
+// AppendLine appends e as the log has it, without a newline.
+func AppendLine(dst []byte, e *Event) []byte { return appendBody(appendHead(dst, e), e) }
+
 // Write writes one event.
 func (x *Exporter) Write(e *Event) error { return x.write(e) }
 

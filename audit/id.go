@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -18,6 +20,24 @@ const idLen = 26
 func NewID() string {
 	var b [idLen]byte
 	return string(appendID(b[:0], time.Now()))
+}
+
+// IDTime returns the time at which an ID was made, to the millisecond.
+func IDTime(id string) (time.Time, error) {
+	if len(id) != idLen {
+		return time.Time{}, errors.New("id: not a ULID")
+	}
+	ms := uint64(0)
+	for i := range idLen {
+		v := strings.IndexByte(crockford, id[i])
+		if v < 0 {
+			return time.Time{}, errors.New("id: not a ULID")
+		}
+		if i < 10 {
+			ms = ms<<5 | uint64(v)
+		}
+	}
+	return time.UnixMilli(int64(ms & (1<<48 - 1))).UTC(), nil
 }
 
 // appendID appends a new ULID of the time t.

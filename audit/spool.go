@@ -24,6 +24,7 @@ type SpoolOptions struct {
 	Log    Writer       // gets an event of kind audit when delivery fails
 	Logger hclog.Logger // nil is silence
 	Now    func() time.Time
+	Count  func(alert, result string) // of what becomes of a notice: sent, failed (an attempt) or dropped; nil is none
 
 	Limit      int           // notices that wait; more are dropped; 1000
 	MaxAge     time.Duration // a notice that waited longer is dropped; 24 h
@@ -62,6 +63,9 @@ func NewSpool(o SpoolOptions) (*Spool, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Count == nil {
+		o.Count = func(string, string) {}
 	}
 	s := &Spool{o: o, bucket: "spool/" + o.Name, wake: make(chan struct{}, 1)}
 	err := o.State.ForEach(s.bucket, func(k, v []byte) error {
@@ -148,6 +152,7 @@ func (s *Spool) Run(ctx context.Context) error {
 			return nil
 		case err == nil:
 			s.sent.Add(1)
+			s.o.Count(item.Alert.Name, "sent")
 			s.remove(k)
 			failing, wait = false, s.o.RetryFirst
 			continue
@@ -157,6 +162,7 @@ func (s *Spool) Run(ctx context.Context) error {
 			continue
 		}
 		s.failed.Add(1)
+		s.o.Count(item.Alert.Name, "failed")
 		if !failing {
 			failing = true
 			s.event(ActionUndelivered, Medium, &item.Alert, err)
@@ -212,6 +218,7 @@ func (s *Spool) remove(k []byte) {
 
 func (s *Spool) drop(a *Alert, why error) {
 	s.dropped.Add(1)
+	s.o.Count(a.Name, "dropped")
 	s.event(ActionDropped, High, a, why)
 }
 
@@ -227,14 +234,15 @@ func (s *Spool) event(action string, severity Severity, a *Alert, why error) {
 	}
 }
 
-// Spools are the spools of all sinks by name. Notify is one for AlertOptions.
-type Spools map[string]*Spool
+// Spools are the spools of the sinks that each name stands for. Notify is one
+// for AlertOptions.
+type Spools map[string][]*Spool
 
 // Check returns an error if a rule names a sink that is not there.
 func (s Spools) Check(rules []AlertRule) error {
 	for _, r := range rules {
 		for _, name := range r.Notify {
-			if s[name] == nil {
+			if len(s[name]) == 0 {
 				return fmt.Errorf("alert %q: no sink %q", r.Name, name)
 			}
 		}
@@ -246,7 +254,7 @@ func (s Spools) Check(rules []AlertRule) error {
 // be put has an event.
 func (s Spools) Notify(a Alert) {
 	for _, name := range a.Notify {
-		if spool := s[name]; spool != nil {
+		for _, spool := range s[name] {
 			_ = spool.Put(a)
 		}
 	}

@@ -180,7 +180,7 @@ func TestSpoolIsBounded(t *testing.T) {
 func TestSpoolsNotify(t *testing.T) {
 	b := newSpoolBench(t)
 	s, stop := b.spool(t, SpoolOptions{})
-	all := Spools{"ops": s}
+	all := Spools{"ops": {s}}
 	if err := all.Check([]AlertRule{{Name: "a", Notify: []string{"ops", "pager"}}}); err == nil || !strings.Contains(err.Error(), `"pager"`) {
 		t.Errorf("check: %v", err)
 	}

@@ -107,9 +107,12 @@ func attr(name string, t policyfile.AttrType, required bool) policyfile.Attr {
 
 // policyOptions are what policy files may hold besides policy.
 func policyOptions() policyfile.Options {
-	o := policyfile.Options{Sources: map[string]policyfile.Schema{}}
+	o := policyfile.Options{Sources: map[string]policyfile.Schema{}, Sinks: map[string]policyfile.Schema{}}
 	for name, k := range sourceKinds() {
 		o.Sources[name] = k.schema
+	}
+	for name, k := range sinkKinds() {
+		o.Sinks[name] = k.schema
 	}
 	return o
 }

@@ -33,7 +33,8 @@ type loader struct {
 	mu         sync.Mutex
 	generation uint64
 	usable     map[string][]string // by sandbox: the secrets that one of its rules injects
-	declared   []policy.Secret     // what the store in use was opened for
+	alerts     alertSetup
+	declared   []policy.Secret // what the store in use was opened for
 	store      *secrets.Store
 	held       *gateway.Held
 	stop       func() // ends the store in use
@@ -48,7 +49,7 @@ const retireAfter = time.Minute
 func (l *loader) load() (*gateway.Snapshot, *policyfile.Diagnostics) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	doc, diags := policyfile.Load(l.paths, policyOptions())
+	doc, alerts, diags := policyfile.LoadWithAlerts(l.paths, policyOptions())
 	if diags.HasErrors() {
 		return nil, diags
 	}
@@ -60,6 +61,11 @@ func (l *loader) load() (*gateway.Snapshot, *policyfile.Diagnostics) {
 	if diags.HasErrors() {
 		return nil, diags
 	}
+	setup, problems := openAlerts(alerts, l.sinkSecrets(set.SecretCovers))
+	diags.AddProblems(problems)
+	if diags.HasErrors() {
+		return nil, diags
+	}
 	if l.store == nil || !reflect.DeepEqual(l.declared, doc.Secrets) {
 		if problems := l.openStore(doc.Secrets); len(problems) > 0 {
 			diags.AddProblems(problems)
@@ -67,7 +73,7 @@ func (l *loader) load() (*gateway.Snapshot, *policyfile.Diagnostics) {
 		}
 	}
 	l.generation++
-	l.usable = usableSecrets(doc)
+	l.usable, l.alerts = usableSecrets(doc), setup
 	return &gateway.Snapshot{Policy: set, Inject: l.table(set), Secrets: l.store, Held: l.held}, diags
 }
 

@@ -109,10 +109,29 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("sallyport {{.Version}}\n")
 	root.AddCommand(
-		runCommand(), initCommand(), serveCommand(), tailCommand(), auditCommand(), secretCommand(), sandboxCommand(), policyCommand(),
+		runCommand(), initCommand(), serveCommand(), tailCommand(), auditCommand(), alertCommand(), secretCommand(), sandboxCommand(), policyCommand(),
 		caCommand(), envCommand(), demoCommand(), probeCommand(), probeInsideCommand(), reloadCommand(), doctorCommand(), versionCommand(), docsCommand(),
 	)
+	failWhenRun(root)
 	return root
+}
+
+// failWhenRun makes an error of a command that ran, and that names no code of
+// its own, a failure. What is left without one is wrong usage.
+func failWhenRun(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			err := run(cmd, args)
+			var e *exit
+			if err == nil || errors.As(err, &e) {
+				return err
+			}
+			return &exit{code: exitFailed, err: err}
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		failWhenRun(sub)
+	}
 }
 
 // release is set by the Makefile's build.

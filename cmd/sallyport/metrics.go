@@ -28,6 +28,7 @@ type metrics struct {
 	questions *prometheus.CounterVec
 	secrets   *prometheus.CounterVec
 	reloads   *prometheus.CounterVec
+	alerts    *prometheus.CounterVec
 }
 
 // recorder is the next one to write an event.
@@ -51,6 +52,7 @@ func newMetrics(next recorder) *metrics {
 	m.questions = counter("dns_queries_total", "DNS questions.", "qtype", "rcode")
 	m.secrets = counter("secret_uses_total", "What was done with secrets in requests.", "secret", "action")
 	m.reloads = counter("policy_reloads_total", "Loads of the policy.", "result")
+	m.alerts = counter("alerts_total", "Notices of alerts, and what became of their deliveries.", "alert", "result")
 	m.requests = seconds("request_duration_seconds", "Admitted requests from head to end.", 0.0005)
 	m.overhead = seconds("overhead_seconds", "Time in the gateway before a request was handed upstream.", 0.00001)
 	m.connect = seconds("upstream_connect_seconds", "Dial and handshake upstream, of new connections.", 0.0001)

@@ -67,6 +67,7 @@ type stack struct {
 	sandboxes *identity.Table
 	loader    *loader
 	gateway   *gateway.Gateway
+	alerts    *alerting
 	closers   []func() error
 }
 
@@ -122,6 +123,8 @@ func build(s settings) (_ *stack, err error) {
 	}
 	st.loader = &loader{paths: s.policy, key: placeholders, log: s.log}
 	st.later(func() error { st.loader.close(); return nil })
+	st.alerts = st.newAlerting()
+	st.later(st.alerts.close)
 	return st, st.openGateway()
 }
 
@@ -207,6 +210,9 @@ func (st *stack) reload() *policyfile.Diagnostics {
 	}
 	if snap != nil {
 		st.gateway.Swap(snap)
+		if err := st.alerts.swap(st.loader.alertSetup()); err != nil {
+			st.settings.log.Error("alerts of the policy are not in force", "error", err)
+		}
 		st.settings.log.Info("policy in force", "generation", snap.Policy.Generation(), "sha256", snap.Policy.SHA256())
 	}
 	return diags
