@@ -213,8 +213,11 @@ func (c *control) attached(ctx context.Context, in apiAttach) (*identity.Sandbox
 
 // whole is everything that may be known of a sandbox.
 func (c *control) whole(sb *identity.Sandbox) apiSandbox {
-	return apiSandbox{ID: sb.ID, Name: sb.Name, Policy: sb.Policy, Labels: sb.Labels,
-		Env: c.d.sandboxEnv(sb, capture.FilesDir), CA: string(c.d.ca.PEM())}
+	env := c.d.sandboxEnv(sb, capture.FilesDir)
+	if address, ok := c.d.captures.proxyOf(sb); ok {
+		addProxy(env, address, sb.Policy, c.d.loader.key)
+	}
+	return apiSandbox{ID: sb.ID, Name: sb.Name, Policy: sb.Policy, Labels: sb.Labels, Env: env, CA: string(c.d.ca.PEM())}
 }
 
 func (c *control) show(w http.ResponseWriter, r *http.Request) {
