@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -171,6 +172,12 @@ func (d *daemonFile) audit(s *settings) (err error) {
 
 func (d *daemonFile) limits(s *settings) error {
 	if d.Limits != nil {
+		switch {
+		case d.Limits.Connections < 0:
+			return errors.New("limits: connections: a negative number is no limit")
+		case d.Limits.SandboxConnections < 0:
+			return errors.New("limits: sandbox_connections: a negative number is no limit")
+		}
 		s.limits = gateway.Limits{Connections: d.Limits.Connections, SandboxConnections: d.Limits.SandboxConnections}
 	}
 	return nil
