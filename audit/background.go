@@ -26,7 +26,6 @@ func (l *Log) background() {
 	wait, waits := time.Duration(0), false
 	retry := time.NewTimer(0)
 	defer retry.Stop()
-	l.keepHouse()
 	for {
 		select {
 		case <-l.stop:

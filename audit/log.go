@@ -114,6 +114,7 @@ func openLog(o Options, open opener) (*Log, error) {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	l.payOwed()
+	l.keepHouse()
 	l.done.Go(l.background)
 	l.done.Go(l.keepIndex)
 	return l, nil

@@ -44,7 +44,7 @@ func (l *Log) checkSegment() {
 
 // leave goes on in the next segment and says why.
 func (l *Log) leave(action string, severity Severity, message string) {
-	old := segmentName(l.seg.n)
+	old, n := segmentName(l.seg.n), l.seg.n
 	l.logger.Error(message, "segment", old)
 	size := l.seg.size
 	l.seg.size = max(size, 1) // rotate leaves only a segment that is not empty
@@ -53,6 +53,9 @@ func (l *Log) leave(action string, severity Severity, message string) {
 		l.fault.doubt()
 		l.fail(errors.New("the segment was changed and no new one can be made"))
 		return
+	}
+	if action == ActionMoved {
+		l.forget([]uint64{n}) // it is told of here, once
 	}
 	l.note(&Event{Severity: severity, Message: message, Note: &Note{Action: action, Segment: old, Bytes: size}})
 }
