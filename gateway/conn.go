@@ -335,7 +335,7 @@ func (c *conn) end() {
 	e.Bytes = &audit.Bytes{Sent: c.client.in.Load(), Received: c.client.out.Load()}
 	e.DurationMS = milliseconds(c.g.Now().Sub(c.started))
 	if o := c.outcome.Load(); o != nil {
-		e.Upstream, e.Error = o.upstream, o.failure
+		e.Upstream, e.Error, e.Reason = o.upstream, o.failure, string(o.reason)
 	}
 	if why := c.client.revoked.Load(); why != nil {
 		e.Reason, e.Message = string(policy.Revoked), why.Message

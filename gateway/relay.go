@@ -19,6 +19,7 @@ import (
 type outcome struct {
 	upstream *audit.Upstream
 	failure  *audit.Error
+	reason   policy.Reason // why the gateway ended it, "" if it did not
 }
 
 // relayTCP copies a connection that a tcp rule allows, from the first byte.
@@ -60,19 +61,28 @@ func (c *conn) relay(ctx context.Context, d policy.Decision) {
 		err = ctx.Err()
 		_ = up.Close() // nothing was said
 	}
-	o := &outcome{upstream: upstreamOf(info)}
-	c.outcome.Store(o)
+	c.outcome.Store(&outcome{upstream: upstreamOf(info)})
 	if err != nil {
-		c.outcome.Store(&outcome{o.upstream, failureOf(err)})
+		c.relayFailed(err)
 		c.client.reset()
 		return
 	}
-	if err := splice(c.client, up, meters, g.Limits.RelayIdle); err != nil {
-		c.outcome.Store(&outcome{o.upstream, failureOf(err)})
-		c.client.reset()
-		return
-	}
+	s := splice{client: c.client, up: up, meters: meters, idle: g.Limits.RelayIdle, failed: c.relayFailed}
+	s.run()
 	_ = c.client.Close() // both directions have ended
+}
+
+// relayFailed notes why a relay ends. The first reason stays.
+func (c *conn) relayFailed(err error) {
+	now := c.outcome.Load()
+	if now.failure != nil || c.client.revoked.Load() != nil {
+		return
+	}
+	next := &outcome{upstream: now.upstream, failure: failureOf(err)}
+	if errors.Is(err, errBudget) {
+		next.reason = policy.ByteBudget
+	}
+	c.outcome.CompareAndSwap(now, next)
 }
 
 // target is what the connection's host and port stand for upstream.
@@ -127,69 +137,73 @@ var errRelayIdle = errors.New("relay idle")
 
 // splice copies both ways until both have ended, passing each half-close on.
 // Without a byte in either direction for idle, it ends.
-func splice(client *meter, up net.Conn, m meters, idle time.Duration) error {
-	defer up.Close()
-	var last atomic.Int64
-	last.Store(time.Now().UnixNano())
-	errs := make([]error, 2)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		errs[0] = copyHalf(up, client, func(n int64) error { return m.add(n, 0) }, &last, idle, client)
-	})
-	wg.Go(func() {
-		errs[1] = copyHalf(client, up, func(n int64) error { return m.add(0, n) }, &last, idle, client)
-	})
-	wg.Wait()
-	return errors.Join(errs...)
+type splice struct {
+	client *meter
+	up     net.Conn
+	meters meters
+	idle   time.Duration
+	failed func(error) // is told why it ends, before either side is closed
+
+	last atomic.Int64 // when a byte last passed, in Unix nanoseconds
 }
 
-// copyHalf copies one direction and passes its end on. An error ends the
-// other direction too.
-func copyHalf(dst, src net.Conn, count func(int64) error, last *atomic.Int64, idle time.Duration, client *meter) error {
-	bp := buffers.get()
-	defer buffers.put(bp)
-	for {
-		_ = src.SetReadDeadline(time.Now().Add(idle)) // an error comes again from Read
-		n, err := src.Read(*bp)
-		if n > 0 {
-			last.Store(time.Now().UnixNano())
-			if over := count(int64(n)); over != nil {
-				err = over
-			} else {
-				_ = dst.SetWriteDeadline(time.Now().Add(idle)) // likewise
-				if _, werr := dst.Write((*bp)[:n]); werr != nil {
-					err = &writeError{werr}
-				}
-			}
+// run copies until the end and closes up.
+func (s *splice) run() {
+	defer s.up.Close()
+	s.last.Store(time.Now().UnixNano())
+	var wg sync.WaitGroup
+	wg.Go(func() { s.half(s.up, s.client, func(n int64) error { return s.meters.add(n, 0) }) })
+	wg.Go(func() { s.half(s.client, s.up, func(n int64) error { return s.meters.add(0, n) }) })
+	wg.Wait()
+}
+
+// half copies one direction and passes its end on. An error ends the other
+// direction too.
+func (s *splice) half(dst, src net.Conn, count func(int64) error) {
+	err := s.copy(dst, src, count)
+	if err == nil {
+		if c, ok := dst.(interface{ CloseWrite() error }); ok {
+			err = ignoreClosed(c.CloseWrite())
+		} else {
+			err = ignoreClosed(dst.Close())
 		}
-		switch {
-		case err == nil:
-			continue
-		case errors.Is(err, io.EOF):
-			if c, ok := dst.(interface{ CloseWrite() error }); ok {
-				return ignoreClosed(c.CloseWrite())
-			}
-			return ignoreClosed(dst.Close())
-		case isTimeout(err) && !errors.As(err, new(*writeError)):
-			if time.Since(time.Unix(0, last.Load())) < idle {
-				continue
-			}
-			err = errRelayIdle
-		}
-		_ = dst.Close()
-		_ = src.Close()
-		if client.revoked.Load() != nil {
-			return nil
-		}
-		return err
+	}
+	if err != nil {
+		s.failed(err)
+		s.client.reset()
+		_ = s.up.Close()
 	}
 }
 
-// writeError is an error of the side that is written to.
-type writeError struct{ error }
-
-// Unwrap returns what the write failed with.
-func (w *writeError) Unwrap() error { return w.error }
+// copy copies until the end of src, for which it returns nil.
+func (s *splice) copy(dst, src net.Conn, count func(int64) error) error {
+	bp := buffers.get()
+	defer buffers.put(bp)
+	for {
+		_ = src.SetReadDeadline(time.Now().Add(s.idle)) // an error comes again from Read
+		n, err := src.Read(*bp)
+		if n > 0 {
+			s.last.Store(time.Now().UnixNano())
+			if err := count(int64(n)); err != nil {
+				return err
+			}
+			_ = dst.SetWriteDeadline(time.Now().Add(s.idle)) // likewise
+			if _, err := dst.Write((*bp)[:n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case isTimeout(err):
+			if time.Since(time.Unix(0, s.last.Load())) >= s.idle {
+				return errRelayIdle
+			}
+		case err != nil:
+			return err
+		}
+	}
+}
 
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
