@@ -49,13 +49,7 @@ func newEngine(log hclog.Logger) *engine {
 
 // run serves x with out, the request as it is to leave.
 func (e *engine) run(x *exchange, out *http.Request) {
-	w := x.writer()
-	if x.r.in.ProtoMajor == 1 {
-		// Without it the server drains the body before it writes, which a
-		// client that waits for the first answer never lets end.
-		_ = http.NewResponseController(x.r.w).EnableFullDuplex() // HTTP/1.1 always has it
-	}
-	e.proxy.ServeHTTP(w, out)
+	e.proxy.ServeHTTP(x.writer(), out)
 	x.finish()
 }
 

@@ -86,6 +86,25 @@ func TestP6RefusalsExplain(t *testing.T) {
 	}
 }
 
+// TestRefusedBody: a refusal does not wait for the rest of a body.
+func TestRefusedBody(t *testing.T) {
+	l := newLab(t)
+	o := l.origin(t, "h2", "http/1.1")
+	l.allow("api.test", o.port, func(r *policy.Rule) { r.Paths = []string{"/hello"} })
+	l.load()
+	for _, h2 := range []bool{false, true} {
+		pr, pw := io.Pipe()
+		late := time.AfterFunc(20*time.Second, func() { _ = pw.CloseWithError(io.ErrUnexpectedEOF) })
+		go func() { _, _ = io.WriteString(pw, "the beginning") }()
+		r, _, err := body(l.client(t, h2).Post("https://api.test:"+strconv.Itoa(int(o.port))+"/up", "text/plain", pr))
+		must(t, err)
+		if r.StatusCode != http.StatusForbidden || !late.Stop() {
+			t.Fatalf("h2 %v: %d, late", h2, r.StatusCode)
+		}
+		_ = pw.Close()
+	}
+}
+
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", "refusals", strings.ReplaceAll(name, " ", "_")+".txt")

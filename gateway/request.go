@@ -55,6 +55,11 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 		panic(http.ErrAbortHandler) // no connection without a decision reaches the server
 	}
 	defer g.handling.leave()
+	if in.ProtoMajor == 1 {
+		// Without it the server takes the body in before it answers, which a
+		// client that waits for the answer never lets end.
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 always has it
+	}
 	r := &request{g: g, c: c, snap: g.snap.Load(), id: audit.NewID(), started: g.Now(), w: w, in: in,
 		method: in.Method, decision: policy.Decision{Verdict: policy.Allow, Reason: policy.GatewayName}}
 	for _, step := range []func(*request) *policy.Decision{
