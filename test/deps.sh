@@ -5,7 +5,7 @@
 set -eu
 
 # program:package
-all="gcc:gcc curl:curl git:git python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus"
+all="gcc:gcc curl:curl git:git python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus prometheus-alertmanager:prometheus-alertmanager rsyslogd:rsyslog"
 wanted=${*:-}
 
 lacking() {
@@ -20,6 +20,7 @@ lacking() {
 		/usr/bin/python3 -c 'import requests' >/dev/null 2>&1 || echo python3-requests
 		/usr/bin/python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
 		[ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
+		ls /usr/lib/*/rsyslog/lmnsd_ossl.so >/dev/null 2>&1 || echo rsyslog-openssl
 	fi
 }
 
