@@ -60,3 +60,23 @@ func sources(rules []*rule) []*Rule {
 // Title names the rule as messages do: its block, what it is about, and whose
 // it is.
 func (r *Rule) Title() string { return ruleTitle(r) }
+
+// BindingRules returns every rule that binds some sandbox once, in the order
+// of files and lines: not those of the org and of groups that only bound
+// others.
+func (s *Set) BindingRules() []*Rule {
+	bound := make([]bool, len(s.sets))
+	for _, sb := range s.sandboxes {
+		for _, id := range sb.members.ids {
+			bound[id] = true
+		}
+	}
+	var all []*rule
+	for id, set := range s.sets {
+		if bound[id] {
+			all = append(all, set.rules...)
+		}
+	}
+	sortRank(all)
+	return sources(all)
+}

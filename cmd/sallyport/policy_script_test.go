@@ -62,7 +62,7 @@ func TestPolicyScripts(t *testing.T) {
 			e.Setenv("XDG_CONFIG_HOME", e.WorkDir+"/config")
 			e.Setenv("XDG_STATE_HOME", e.WorkDir+"/state")
 			e.Setenv("NO_COLOR", "1")
-			return nil
+			return os.CopyFS(e.WorkDir+"/ops-repo", os.DirFS("../../examples/ops-repo"))
 		},
 	})
 }

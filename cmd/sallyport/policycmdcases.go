@@ -167,7 +167,7 @@ func (t *trial) ruleCoverage() (met, all int) {
 
 // decisive are the rules that a request can meet.
 func (t *trial) decisive() []*policy.Rule {
-	return slices.DeleteFunc(t.bundle.Set.AllRules(), isCeiling)
+	return t.bundle.Set.BindingRules()
 }
 
 // writeCoverage lists what no test met.
@@ -189,12 +189,9 @@ func (t *trial) writeCoverage(b *strings.Builder) {
 // deniable are the reasons for which this policy can deny a request.
 func deniable(s *policy.Set) []policy.Reason {
 	has := map[policy.Reason]bool{policy.HostNotAllowed: true}
-	for _, r := range s.AllRules() {
+	for _, r := range s.BindingRules() {
 		if r.Action == policy.ActionDeny {
 			has[policy.HostDenied] = true
-			continue
-		}
-		if isCeiling(r) {
 			continue
 		}
 		has[policy.PortNotAllowed] = true

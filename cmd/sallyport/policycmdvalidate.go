@@ -98,17 +98,12 @@ func untested(b *policyfile.Bundle) []policy.Problem {
 	}
 	cov := newTrial(b).all().coverage
 	var out []policy.Problem
-	for _, r := range b.Set.AllRules() {
-		if !cov.met[r.Pos] && !isCeiling(r) {
+	for _, r := range b.Set.BindingRules() {
+		if !cov.met[r.Pos] {
 			cov.met[r.Pos] = true // one report for all rules that a dynamic block makes
 			out = append(out, policy.Problem{Pos: r.Pos, Severity: policy.Warning, Summary: r.Title() + ": no test meets it",
 				Hint: "add a request that it decides to a test"})
 		}
 	}
 	return out
-}
-
-// isCeiling says whether a rule only bounds others: an allow of the org's.
-func isCeiling(r *policy.Rule) bool {
-	return r.Owner == "org" && r.Action != policy.ActionDeny
 }

@@ -154,6 +154,28 @@ func TestExamplePolicies(t *testing.T) {
 		"passthrough":       {nil, nil},
 		"virtual-machine":   {nil, []check{{"vm-1", "GET", "deb.debian.org/debian/dists/stable/Release", policy.Allow}}},
 		"report-mode":       {nil, []check{{"trial", "GET", "anything.example.com/", policy.Allow}}},
+		"workstation": {[]string{"containers", "debian", "github", "github-write", "go", "javascript", "models", "python", "rust"}, []check{
+			{"workstation", "GET", "registry-1.docker.io/v2/library/debian/manifests/stable", policy.Allow},
+			{"workstation", "PUT", "registry-1.docker.io/v2/library/debian/manifests/stable", policy.Deny},
+			{"workstation", "GET", "ghcr.io/v2/acme/app/manifests/1", policy.Allow},
+			{"workstation", "GET", "deb.debian.org/debian/dists/stable/Release", policy.Allow},
+			{"workstation", "GET", "raw.githubusercontent.com/acme/app/main/README.md", policy.Allow},
+			{"workstation", "POST", "api.github.com/repos/acme/app/issues", policy.Allow},
+			{"workstation", "POST", "uploads.github.com/repos/acme/app/releases/1/assets", policy.Allow},
+			{"workstation", "POST", "github.com/acme/app.git/git-receive-pack", policy.Allow},
+			{"workstation", "POST", "github.com/login", policy.Deny},
+			{"workstation", "GET", "proxy.golang.org/example.com/x/@v/list", policy.Allow},
+			{"workstation", "GET", "registry.npmjs.org/@types%2fnode", policy.Allow},
+			{"workstation", "POST", "api.anthropic.com/v1/messages", policy.Allow},
+			{"workstation", "POST", "api.anthropic.com/api/event_logging", policy.Deny},
+			{"workstation", "POST", "api.openai.com/v1/responses", policy.Allow},
+			{"workstation", "POST", "generativelanguage.googleapis.com/v1beta/models/gemini:generateContent", policy.Allow},
+			{"workstation", "POST", "api.mistral.ai/v1/chat/completions", policy.Allow},
+			{"workstation", "POST", "openrouter.ai/api/v1/chat/completions", policy.Allow},
+			{"workstation", "GET", "pypi.org/simple/requests/", policy.Allow},
+			{"workstation", "GET", "index.crates.io/se/rd/serde", policy.Allow},
+			{"workstation", "GET", "example.com/", policy.Deny},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			paths := []string{examples + "/policies/" + name + ".hcl"}
@@ -172,8 +194,8 @@ func TestExamplePolicies(t *testing.T) {
 		})
 	}
 	files, err := filepath.Glob(examples + "/policies/*.hcl")
-	if err != nil || len(files) != 7 {
-		t.Errorf("%d files in examples/policies, 7 are tested (%v)", len(files), err)
+	if err != nil || len(files) != 8 {
+		t.Errorf("%d files in examples/policies, 8 are tested (%v)", len(files), err)
 	}
 	t.Run("relays", func(t *testing.T) {
 		now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -256,9 +278,18 @@ func TestExampleGroups(t *testing.T) {
 		if d := lookUp(set, "all", r.Host); d.Verdict != policy.Allow {
 			t.Errorf("%s: %s is refused (%s)", r.Pos, r.Host, d.Reason)
 		}
-		if r.Access != "read" {
-			t.Errorf("%s: %s may be written to", r.Pos, r.Host)
+	}
+	writing := []string{"github_write", "anthropic", "openai", "gemini", "mistral", "openrouter"}
+	for _, g := range doc.Groups {
+		for _, r := range g.Rules {
+			if r.Access != "read" && !slices.Contains(writing, g.Name) {
+				t.Errorf("%s: %s may be written to", r.Pos, r.Host)
+			}
 		}
+	}
+	used := mustLoad(t, examples+"/policies/workstation.hcl", examples+"/groups").Sandbox("workstation").Use
+	if len(used) != len(doc.Groups) {
+		t.Errorf("the workstation uses %d of %d groups", len(used), len(doc.Groups))
 	}
 }
 
