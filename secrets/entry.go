@@ -84,8 +84,12 @@ func (e *entry) take(f Fetched, now time.Time, keep time.Duration) (changed bool
 // fail records a failed fetch and sets the time before which none is tried:
 // 1 s, doubled with each failure up to a minute, and up to a fifth more.
 func (e *entry) fail(err error, now time.Time) {
-	if !e.value.IsZero() && strings.Contains(err.Error(), e.value.Reveal()) {
-		err = errors.New("source failed with a message that held the value")
+	if !e.value.IsZero() {
+		for _, part := range append(e.value.Parts(), e.value) {
+			if strings.Contains(err.Error(), part.Reveal()) {
+				err = errors.New("source failed with a message that held the value")
+			}
+		}
 	}
 	e.err = err
 	pause := maxPause
@@ -121,12 +125,17 @@ func (e *entry) status(now time.Time, bound time.Duration) Status {
 func (e *entry) held(out []Held, now time.Time) []Held {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	add := func(v Value) {
+		for _, part := range v.Parts() {
+			out = append(out, Held{e.spec.Name, part})
+		}
+	}
 	if !e.value.IsZero() {
-		out = append(out, Held{e.spec.Name, e.value})
+		add(e.value)
 	}
 	e.former = dropOld(e.former, now)
 	for _, f := range e.former {
-		out = append(out, Held{e.spec.Name, f.value})
+		add(f.value)
 	}
 	return out
 }

@@ -246,7 +246,7 @@ func (s *Store) Status() []Status {
 	return out
 }
 
-// Held is a value that the store holds or held lately.
+// Held is a value, or a part of one, that the store holds or held lately.
 type Held struct {
 	Name  string
 	Value Value

@@ -183,7 +183,7 @@ func TestRefreshIsJittered(t *testing.T) {
 		seen := map[time.Time]bool{}
 		for range 20 {
 			e := entry{spec: Spec{TTL: 100 * time.Minute}}
-			e.take(Fetched{Value: Value{func() string { return "v" }}}, time.Now(), time.Hour)
+			e.take(Fetched{Value: Value{reveal: func() string { return "v" }}}, time.Now(), time.Hour)
 			seen[e.refresh] = true
 			if d := time.Until(e.refresh); d < 75*time.Minute || d > 90*time.Minute {
 				t.Errorf("refresh after %v", d)

@@ -12,7 +12,10 @@ import (
 // the bytes of another struct's unexported field whatever Format method they
 // have. Every way of printing, encoding or logging a Value gives "[secret]".
 // The zero Value holds nothing.
-type Value struct{ reveal func() string }
+type Value struct {
+	reveal func() string
+	parts  func() []Value // nil: it is one
+}
 
 // MaxValue is the longest value that a source may give, in bytes.
 const MaxValue = 64 << 10

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"sallyport/secrets"
 )
@@ -38,6 +39,9 @@ func (p *Plan) Apply(out *http.Request, values map[string]secrets.Value) error {
 	}
 	if p.trailer != nil {
 		p.trailer.guard(out)
+	}
+	if p.resigned != nil {
+		return p.resigned.apply(out, values, time.Now())
 	}
 	return nil
 }
@@ -124,7 +128,7 @@ func (p *Plan) replace(header, text string, values map[string]secrets.Value) (st
 			break
 		}
 		from = h.end
-		if h.cred == nil || !h.cred.headers[header] || !slices.Contains(p.secrets, h.cred.name) {
+		if h.cred == nil || h.cred.sign != nil || !h.cred.headers[header] || !slices.Contains(p.secrets, h.cred.name) {
 			continue
 		}
 		v, err := reveal(h.cred.name, values)

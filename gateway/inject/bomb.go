@@ -28,7 +28,9 @@ func (c *bodyCheck) decoded(src io.Reader, values map[string]secrets.Value) (io.
 	plain := &bombReader{src: &lazyDecoder{src: in, open: codec.decoder}, in: in}
 	held := make([]secrets.Held, 0, len(values))
 	for name, v := range values {
-		held = append(held, secrets.Held{Name: name, Value: v})
+		for _, part := range v.Parts() {
+			held = append(held, secrets.Held{Name: name, Value: part})
+		}
 	}
 	return NewGuard(held).Body(plain, "body"), nil
 }

@@ -31,13 +31,15 @@ func (g *Guard) Masker(names []string, used map[string]secrets.Value) *Masker {
 		return nil
 	}
 	var extra []secrets.Held
-	for name, v := range used {
-		known := slices.ContainsFunc(g.held, func(h secrets.Held) bool {
-			return h.Name == name && h.Value.Reveal() == v.Reveal()
-		})
-		if !known {
-			// It came in after the guard was made.
-			extra = append(extra, secrets.Held{Name: name, Value: v})
+	for name, whole := range used {
+		for _, v := range whole.Parts() {
+			known := slices.ContainsFunc(g.held, func(h secrets.Held) bool {
+				return h.Name == name && h.Value.Reveal() == v.Reveal()
+			})
+			if !known {
+				// It came in after the guard was made.
+				extra = append(extra, secrets.Held{Name: name, Value: v})
+			}
 		}
 	}
 	if extra != nil {

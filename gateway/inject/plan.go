@@ -30,6 +30,7 @@ type Plan struct {
 	trailer  *trailerCheck // nil: the request announces no trailer
 	body     *bodyCheck    // nil: the body is not looked into
 	messages *scanInput    // nil: neither are messages
+	resigned *signature    // nil: the request is not signed anew
 
 	covered []string // secrets whose values are covered in the response, sorted
 
@@ -67,7 +68,7 @@ func (p *Plan) record(list uses) {
 
 // Empty says whether Apply and Messages change nothing.
 func (p *Plan) Empty() bool {
-	return len(p.edits) == 0 && p.path == "" && p.query == nil && p.trailer == nil && p.body == nil && p.messages == nil
+	return len(p.edits) == 0 && p.path == "" && p.query == nil && p.trailer == nil && p.body == nil && p.messages == nil && p.resigned == nil
 }
 
 // Plan reads a request and says what will be done to it, or why it must not
@@ -86,6 +87,9 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 		s.setAll(in.Request.Header)
 	}
 	if s.reason == "" {
+		s.signature(in.Request)
+	}
+	if s.reason == "" {
 		s.single()
 		s.body(in.Request)
 		s.messages(in.Request)
@@ -100,7 +104,7 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 	slices.Sort(s.names)
 	return &Plan{
 		table: t, own: s.own, edits: s.edits, path: s.pathWas, query: s.queryEdit,
-		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer, body: s.bodyCheck, messages: s.later, covered: covered,
+		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer, body: s.bodyCheck, messages: s.later, covered: covered, resigned: s.resigned,
 	}, nil
 }
 

@@ -22,7 +22,8 @@ type scan struct {
 	pathWas   string // as sent, when a placeholder in it is replaced
 	queryEdit *queryEdit
 	bodyCheck *bodyCheck
-	later     *scanInput    // of messages
+	later     *scanInput // of messages
+	resigned  *signature
 	reason    policy.Reason // "": not refused
 	message   string
 }
@@ -218,6 +219,9 @@ func (s *scan) judge(h hit, p place, text string) found {
 func (c *credential) allows(p place) bool {
 	if p.fixed {
 		return false
+	}
+	if c.sign != nil {
+		return c.sign.mayStand(p)
 	}
 	switch p.kind {
 	case inHeader, inBasic:

@@ -26,6 +26,7 @@ type Secret struct {
 	Name   string
 	Spec   *policy.Secret
 	Covers func(host string) bool // whether the secret's hosts cover a canonical host
+	Sign   *Signing               // it signs requests, and is never sent; nil: it does not
 }
 
 // Table knows every secret of one snapshot, the placeholders that stand for
@@ -53,6 +54,7 @@ type credential struct {
 	body      *bodyPlace      // nil: nowhere in a body
 	websocket bool            // it may stand in text messages
 	set       string          // header that is set when the client sent none; "": none
+	sign      *Signing        // nil: it is sent
 }
 
 // NewTable compiles secrets. Sandboxes are the names whose placeholders are
@@ -70,12 +72,15 @@ func NewTable(list []Secret, sandboxes []string, key []byte) *Table {
 		t.params[p] = true
 	}
 	for _, s := range list {
-		c := &credential{name: s.Name, covers: s.Covers, headers: t.credential}
+		c := &credential{name: s.Name, covers: s.Covers, headers: t.credential, sign: s.Sign}
 		if s.Covers == nil {
 			c.covers = func(string) bool { return false }
 		}
 		if s.Spec != nil {
 			c.configure(s.Spec)
+		}
+		if c.sign != nil {
+			c.set = "" // there is nothing to set
 		}
 		t.creds[s.Name] = c
 	}
@@ -129,12 +134,18 @@ func (t *Table) Placeholder(sandbox, name string) string {
 }
 
 // Environment returns the variables that a sandbox gets: each secret's
-// placeholder under the secret's name.
+// placeholder under the secret's name. The first of those that sign also
+// stands where the AWS SDKs look for a key ID and a key.
 func (t *Table) Environment(sandbox string, names []string) map[string]string {
 	env := make(map[string]string, len(names))
 	for _, n := range names {
-		if p := t.Placeholder(sandbox, n); p != "" {
-			env[n] = p
+		p := t.Placeholder(sandbox, n)
+		if p == "" {
+			continue
+		}
+		env[n] = p
+		if t.creds[n].sign != nil && env["AWS_ACCESS_KEY_ID"] == "" {
+			env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"] = p, p
 		}
 	}
 	return env

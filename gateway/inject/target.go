@@ -122,11 +122,20 @@ func (s *scan) credentialParam(name string) bool {
 		return true
 	}
 	for _, n := range s.in.Decision.Inject {
-		if c := s.t.creds[n]; c != nil && slices.Contains(c.query, name) && c.covers(s.in.Host) {
+		c := s.t.creds[n]
+		if c == nil || !c.covers(s.in.Host) {
+			continue
+		}
+		if slices.Contains(c.query, name) || c.sign != nil && signs(name) && !slices.Contains(s.names, n) {
 			return true
 		}
 	}
 	return false
+}
+
+// signs says whether a parameter is part of a signature in the query.
+func signs(name string) bool {
+	return name == paramCredential || name == paramSignature || name == paramToken
 }
 
 // applyTarget changes path and query of the outgoing request.
@@ -183,7 +192,7 @@ func (p *Plan) replaceEscaped(where place, raw string, values map[string]secrets
 			break
 		}
 		from = h.end
-		if h.cred == nil || !h.cred.allows(where) || !slices.Contains(p.secrets, h.cred.name) {
+		if h.cred == nil || h.cred.sign != nil || !h.cred.allows(where) || !slices.Contains(p.secrets, h.cred.name) {
 			continue
 		}
 		v, err := reveal(h.cred.name, values)

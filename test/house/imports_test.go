@@ -27,7 +27,7 @@ func layers() map[string]layer {
 		"gateway/identity":  {[]string{"policy"}, nil},
 		"gateway/dns":       {[]string{"policy"}, []string{hclog, "github.com/miekg/dns"}},
 		"gateway/http1":     {nil, nil},
-		"gateway/inject":    {[]string{"policy", "secrets"}, []string{"github.com/klauspost/compress", "github.com/andybalholm/brotli"}},
+		"gateway/inject":    {[]string{"policy", "secrets"}, []string{"github.com/klauspost/compress", "github.com/andybalholm/brotli", "github.com/aws/aws-sdk-go-v2/aws"}},
 		"gateway/upstream":  {nil, []string{hclog, "golang.org/x/net", "golang.org/x/sync", "golang.org/x/sys"}},
 		"gateway/capture":   {nil, []string{"github.com/google/nftables", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "github.com/mdlayher/netlink", "golang.org/x/sys"}},
 		"gateway":           {[]string{"policy", "secrets", "audit", "certs", "gateway/*"}, []string{hclog, "github.com/elazarl/goproxy", "github.com/miekg/dns", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time"}},
