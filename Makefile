@@ -41,6 +41,7 @@ unit: ## packages alone, with -race; fuzz targets run their seeds
 
 e2e: build ## real namespaces, kernel rules, TLS and clients; needs root for the lab
 	$(GO) test $(TESTFLAGS) ./test/...
+	cd test/kubernetes && $(GO) test ./...
 
 cases: ## the corpus of cases as a table: id, title, pass
 	$(GO) run ./test/corpus/table

@@ -11,7 +11,7 @@ import (
 )
 
 // captureBlock is one way in. Which kind it is, one of the attributes netns,
-// interface, engine and listen says.
+// interface, shared, tap, engine and listen says.
 type captureBlock struct {
 	Name      string    `hcl:"name,label"`
 	Interface []string  `hcl:"interface,optional"` // globs
@@ -21,6 +21,8 @@ type captureBlock struct {
 	Sandbox   string    `hcl:"sandbox,optional"`   // of netns and shared
 	Engine    string    `hcl:"engine,optional"`    // docker or podman
 	Socket    string    `hcl:"socket,optional"`    // of the engine
+	Tap       []string  `hcl:"tap,optional"`       // links of virtual machines, in namespaces of their own
+	Owner     string    `hcl:"owner,optional"`     // user who may open the taps
 	Listen    string    `hcl:"listen,optional"`    // address:port of an explicit proxy
 	Shared    bool      `hcl:"shared,optional"`    // the gateway's own namespace, but for the gateway
 	Range     hcl.Range `hcl:",def_range"`
@@ -50,6 +52,7 @@ func (b captureBlock) kinds() map[string]captureKind {
 		"netns":     {b.NetNS != "", []string{"sandbox"}},
 		"interface": {len(b.Interface) > 0, []string{"address", "peers"}},
 		"shared":    {b.Shared, []string{"sandbox"}},
+		"tap":       {len(b.Tap) > 0, []string{"address", "owner"}},
 		"engine":    {b.Engine != "", []string{"socket"}},
 		"listen":    {b.Listen != "", []string{"sandbox"}},
 	}
@@ -62,7 +65,7 @@ func (b captureBlock) given() []string {
 		name string
 		has  bool
 	}{
-		{"sandbox", b.Sandbox != ""}, {"address", len(b.Address) > 0}, {"peers", b.Peers}, {"socket", b.Socket != ""},
+		{"sandbox", b.Sandbox != ""}, {"address", len(b.Address) > 0}, {"peers", b.Peers}, {"socket", b.Socket != ""}, {"owner", b.Owner != ""},
 	} {
 		if a.has {
 			out = append(out, a.name)
@@ -83,7 +86,7 @@ func (b captureBlock) check() error {
 	slices.Sort(is)
 	switch len(is) {
 	case 0:
-		return errors.New("has none of interface, netns, engine, listen")
+		return errors.New("has none of interface, tap, netns, engine, listen, shared")
 	case 1:
 	default:
 		return fmt.Errorf("has both %s", strings.Join(is, " and "))
