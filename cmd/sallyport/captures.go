@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"sync"
@@ -16,6 +17,7 @@ import (
 type captures struct {
 	st      *stack
 	blocks  []captureBlock
+	runtime string // folder
 	engines []*engineCapture
 
 	mu      sync.Mutex
@@ -28,14 +30,15 @@ type openCapture struct {
 	in       *gateway.Inbound
 	attached attachment     // of a namespace
 	sources  []netip.Prefix // of an interface
-	stop     func()         // nil until it is served
+	macs     []net.HardwareAddr
+	stop     func() // nil until it is served
 }
 
 // openCaptures opens what the daemon file names and what was attached before
 // a restart.
 func (d *daemonProcess) openCaptures() error {
 	c := &d.captures
-	c.st, c.blocks = d.stack, d.file.Captures
+	c.st, c.blocks, c.runtime = d.stack, d.file.Captures, d.runtime
 	c.open, c.held = map[string]*openCapture{}, map[string]chan struct{}{}
 	for _, b := range c.blocks {
 		if err := c.openBlock(b); err != nil {
@@ -63,6 +66,9 @@ func (c *captures) openBlock(b captureBlock) error {
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("an interface needs root (CAP_NET_ADMIN)")
+	}
+	if len(b.Tap) > 0 {
+		return c.openTaps(b)
 	}
 	return c.openInterfaces(b)
 }

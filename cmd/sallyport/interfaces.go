@@ -41,11 +41,12 @@ func matchesAny(globs []string, name string) bool {
 // openInterface opens one link, or opens it again when the addresses that
 // policy binds on it have changed.
 func (c *captures) openInterface(b captureBlock, name string) error {
-	sources := sourcesOn(c.st.gateway.Policy(), name)
+	sources, macs := sourcesOn(c.st.gateway.Policy(), name), macsOn(c.st.gateway.Policy(), name)
 	c.mu.Lock()
 	old := c.open["interface "+name]
 	c.mu.Unlock()
-	if old != nil && slices.Equal(old.sources, sources) {
+	same := func(a, b net.HardwareAddr) bool { return slices.Equal(a, b) }
+	if old != nil && slices.Equal(old.sources, sources) && slices.EqualFunc(old.macs, macs, same) && !b.replaced(name) {
 		return b.keepBridge(name)
 	}
 	if len(sources) == 0 {
@@ -55,7 +56,7 @@ func (c *captures) openInterface(b captureBlock, name string) error {
 	if old != nil {
 		old.end()
 	}
-	o := capture.InterfaceOptions{Interface: name, Sources: sources}
+	o := capture.InterfaceOptions{Interface: name, Sources: sources, MACs: macs}
 	for _, text := range b.Address {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			o.Gateway = append(o.Gateway, p)
@@ -69,7 +70,7 @@ func (c *captures) openInterface(b captureBlock, name string) error {
 		return err
 	}
 	in := gateway.NewInbound("interface "+name, sockets, func(src netip.Addr) (*identity.Sandbox, bool) { return c.claim(name, src) })
-	return c.add("interface "+name, &openCapture{in: in, sources: sources})
+	return c.add("interface "+name, &openCapture{in: in, sources: sources, macs: macs})
 }
 
 // keepBridge holds what is open on a bridge against changes of its ports and
@@ -87,6 +88,9 @@ func (b captureBlock) keepBridge(name string) error {
 
 // openLink opens a bridge as a bridge: its ports are kept apart.
 func (c *captures) openLink(b captureBlock, o capture.InterfaceOptions) (*capture.Sockets, error) {
+	if len(b.Tap) > 0 {
+		return c.openTap(b, o)
+	}
 	if !capture.IsBridge(o.Interface) {
 		return capture.OpenInterface(o)
 	}
@@ -124,7 +128,7 @@ func (c *captures) claim(iface string, src netip.Addr) (*identity.Sandbox, bool)
 	if set == nil {
 		return nil, false
 	}
-	sb, err := c.st.sandboxes.Claim(identity.Traffic{Interface: iface, Addr: src.Unmap()}, set.Claim, audit.NewID)
+	sb, err := c.st.sandboxes.Claim(identity.Traffic{Interface: iface, Addr: src.Unmap()}, claimant(set), audit.NewID)
 	if err != nil && !errors.Is(err, identity.ErrUnclaimed) {
 		c.st.settings.log.Error("claim was not kept; the traffic is refused", "interface", iface, "error", err)
 	}
@@ -155,10 +159,10 @@ func sourcesOn(set *policy.Set, iface string) []netip.Prefix {
 // policy has changed.
 func (c *captures) reconsiderInterfaces() {
 	for _, b := range c.blocks {
-		if len(b.Interface) == 0 {
+		if len(b.Interface)+len(b.Tap) == 0 {
 			continue
 		}
-		if err := c.openInterfaces(b); err != nil {
+		if err := errors.Join(c.openInterfaces(b), c.openTaps(b)); err != nil {
 			c.st.settings.log.Error("interface was not opened; what comes from it is refused", "capture", b.Name, "error", err)
 		}
 	}
@@ -166,7 +170,7 @@ func (c *captures) reconsiderInterfaces() {
 
 // watchLinks opens interfaces that appear, until ctx ends.
 func (c *captures) watchLinks(ctx context.Context) error {
-	if !slices.ContainsFunc(c.blocks, func(b captureBlock) bool { return len(b.Interface) > 0 }) {
+	if !slices.ContainsFunc(c.blocks, func(b captureBlock) bool { return len(b.Interface)+len(b.Tap) > 0 }) {
 		<-ctx.Done()
 		return nil
 	}
@@ -180,6 +184,9 @@ func (c *captures) watchLinks(ctx context.Context) error {
 
 // lost closes the capture of an interface that is gone.
 func (c *captures) lost(name string) {
+	if c.isTap(name) {
+		return // it was moved
+	}
 	if oc := c.take("interface " + name); oc != nil {
 		oc.end()
 	}

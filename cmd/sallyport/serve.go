@@ -53,7 +53,11 @@ const drainTime = 30 * time.Second
 
 func (f *serveFlags) serve() error {
 	if f.remove {
-		return errors.Join(capture.RemoveRules(), capture.RemoveBridges())
+		p, err := userPaths()
+		if err != nil {
+			return err
+		}
+		return errors.Join(capture.RemoveRules(), capture.RemoveBridges(), capture.ReleaseNamespaces(filepath.Join(p.runtime, tapDir)))
 	}
 	d, err := f.start()
 	if err != nil {

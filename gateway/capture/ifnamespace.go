@@ -136,6 +136,9 @@ func ReleaseInterface(device, path string) error {
 		if err != nil {
 			return fmt.Errorf("link: %w", err)
 		}
+		if link.Attrs().Alias == madeAlias {
+			return os.NewSyscallError("remove", netlink.LinkDel(link))
+		}
 		return os.NewSyscallError("move back", netlink.LinkSetNsFd(link, int(home.Fd())))
 	})
 	if err != nil {

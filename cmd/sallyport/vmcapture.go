@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sallyport/gateway/capture"
+	"sallyport/policy"
+)
+
+// tapDir is the folder of the namespaces that taps are in, below the runtime
+// folder. A name there is that of its tap.
+const tapDir = "net"
+
+// openTaps opens the taps that b names. They need not be there: what is
+// missing is made.
+func (c *captures) openTaps(b captureBlock) error {
+	for _, name := range b.Tap {
+		if err := c.openInterface(b, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openTap opens the link of a virtual machine in a namespace of its own.
+func (c *captures) openTap(b captureBlock, o capture.InterfaceOptions) (*capture.Sockets, error) {
+	t := capture.TapOptions{InterfaceOptions: o}
+	t.Namespace = filepath.Join(c.runtime, tapDir, o.Interface)
+	if b.Owner != "" {
+		u, err := user.Lookup(b.Owner)
+		if err != nil {
+			return nil, fmt.Errorf("owner: %w", err)
+		}
+		if t.Owner, err = strconv.Atoi(u.Uid); err != nil {
+			return nil, fmt.Errorf("owner %s: %w", b.Owner, err)
+		}
+	}
+	return capture.OpenTap(t)
+}
+
+// isTap says whether name is that of a tap of the daemon file.
+func (c *captures) isTap(name string) bool {
+	return slices.ContainsFunc(c.blocks, func(b captureBlock) bool { return slices.Contains(b.Tap, name) })
+}
+
+// replaced says whether a link of a tap's name has appeared where the gateway
+// runs: it is another than the one that is open, and is to be moved.
+func (b captureBlock) replaced(name string) bool {
+	if !slices.Contains(b.Tap, name) {
+		return false
+	}
+	_, err := net.InterfaceByName(name)
+	return err == nil
+}
+
+// macsOn are the Ethernet addresses that may send on an interface. It is nil,
+// for any, if some sandbox that may be there is bound to none.
+func macsOn(set *policy.Set, iface string) []net.HardwareAddr {
+	var out []net.HardwareAddr
+	for _, name := range set.Sandboxes() {
+		m := set.Sandbox(name).Match
+		if len(m.CIDRs)+len(m.Interfaces)+len(m.MACs) == 0 || len(m.Interfaces) > 0 && !matchesAny(m.Interfaces, iface) {
+			continue
+		}
+		if len(m.MACs) == 0 {
+			return nil
+		}
+		for _, text := range m.MACs {
+			if mac, err := net.ParseMAC(text); err == nil { // policy has checked them
+				out = append(out, mac)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b net.HardwareAddr) int { return strings.Compare(a.String(), b.String()) })
+	return slices.CompactFunc(out, func(a, b net.HardwareAddr) bool { return a.String() == b.String() })
+}
+
+// claimant asks policy whose an address behind an interface is. Which of the
+// bound Ethernet addresses it came from the kernel has checked, but does not
+// tell: it is nobody's if that would decide between two sandboxes.
+func claimant(set *policy.Set) func(string, netip.Addr, string) (string, bool) {
+	return func(iface string, addr netip.Addr, _ string) (string, bool) {
+		if name, ok := set.Claim(iface, addr, ""); ok {
+			return name, true
+		}
+		found := ""
+		for _, mac := range macsOn(set, iface) {
+			name, ok := set.Claim(iface, addr, mac.String())
+			switch {
+			case !ok || name == found:
+			case found != "":
+				return "", false
+			default:
+				found = name
+			}
+		}
+		return found, found != ""
+	}
+}

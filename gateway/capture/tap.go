@@ -1,0 +1,125 @@
+//go:build linux
+
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// madeAlias is set on links that OpenTap made, and that are to go with their
+// namespace.
+const madeAlias = "made by sallyport"
+
+// TapOptions describes the network of one virtual machine: a tap in a
+// namespace of sallyport's own, which must be named.
+type TapOptions struct {
+	InterfaceOptions
+	// Owner is the ID of the user who may open the tap besides root.
+	Owner int
+}
+
+// OpenTap captures all traffic of a virtual machine. The tap is made in its
+// namespace if there is no link of its name, there or where the gateway runs;
+// one that is there, of whatever kind, is moved. The monitor of the machine
+// runs in the namespace, or is given the tap's descriptor. There the tap
+// stays, also while nobody has it open.
+func OpenTap(o TapOptions) (*Sockets, error) {
+	if o.Namespace == "" {
+		return nil, fmt.Errorf("tap %q: has no namespace", o.Interface)
+	}
+	if _, err := o.gate(); err != nil {
+		return nil, fmt.Errorf("tap %q: %w", o.Interface, err)
+	}
+	if err := makeTap(o); err != nil {
+		return nil, fmt.Errorf("tap %q: %w", o.Interface, err)
+	}
+	return OpenInterface(o.InterfaceOptions)
+}
+
+// makeTap makes the tap unless its name is taken.
+func makeTap(o TapOptions) error {
+	here, err := hasLink(o.Interface)
+	if here || err != nil {
+		return err
+	}
+	ns, err := ownNamespace(o.Namespace)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return inNamespace(ns, func() error {
+		there, err := hasLink(o.Interface)
+		if there || err != nil {
+			return err
+		}
+		if err := persistentTap(o.Interface, o.Owner); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName(o.Interface)
+		if err != nil {
+			return fmt.Errorf("link: %w", err)
+		}
+		return os.NewSyscallError("alias", netlink.LinkSetAlias(link, madeAlias))
+	})
+}
+
+func hasLink(name string) (bool, error) {
+	_, err := netlink.LinkByName(name)
+	var absent netlink.LinkNotFoundError
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.As(err, &absent):
+		return false, nil
+	}
+	return false, fmt.Errorf("link: %w", err)
+}
+
+// persistentTap makes a tap in the namespace of the calling thread that
+// outlives whoever opens it, with one queue and with the header that lets a
+// guest leave checksums and segmentation to the host.
+func persistentTap(name string, owner int) error {
+	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	r.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	fd := int(f.Fd())
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
+		return os.NewSyscallError("make", err)
+	}
+	if err := unix.IoctlSetInt(fd, unix.TUNSETOWNER, owner); err != nil {
+		return os.NewSyscallError("owner", err)
+	}
+	return os.NewSyscallError("keep", unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1))
+}
+
+// ReleaseNamespaces undoes OpenTap and InterfaceOptions.Namespace for every
+// namespace in a directory: links that were moved go back, down and without
+// addresses, and those that were made go away. A directory that is not there
+// is not an error.
+func ReleaseNamespaces(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, ReleaseInterface(e.Name(), filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
+}
