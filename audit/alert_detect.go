@@ -105,7 +105,7 @@ func entropy(s string) float64 {
 }
 
 // isFirst reports whether the group of e was never seen before, and remembers
-// it. What a rule remembers is bounded: beyond, nothing is new, because what the
+// it while the process runs. What a rule remembers is bounded: beyond, nothing is new, because what the
 // sandbox makes up must not fill the disk. Called with mu held.
 func (a *Alerts) isFirst(r *ruleState, e *Event) bool {
 	_, key := r.groupOf(e)
@@ -125,8 +125,16 @@ func (a *Alerts) isFirst(r *ruleState, e *Event) bool {
 		return false
 	}
 	r.seen[key] = true
-	if err := a.o.State.Put(seenBucket, []byte(r.Name+"\x00"+key), appendTime(nil, e.Time)); err != nil {
+	return true
+}
+
+// saveSeen remembers over restarts what was first, once it was told. Called with
+// mu held.
+func (a *Alerts) saveSeen(x told) {
+	if !x.rule.first || x.State == Resolved {
+		return
+	}
+	if err := a.o.State.Put(seenBucket, []byte(x.rule.Name+"\x00"+x.group.key), appendTime(nil, x.LastSeen)); err != nil {
 		a.o.Logger.Warn("first use not saved", "error", err)
 	}
-	return true
 }

@@ -34,9 +34,16 @@ type Alerts struct {
 
 	mu     sync.Mutex
 	rules  []*ruleState
-	fixed  []Mute  // of the policy
-	mutes  []Mute  // of Mute
-	outbox []Alert // told as soon as mu is free
+	fixed  []Mute // of the policy
+	mutes  []Mute // of Mute
+	outbox []told // told as soon as mu is free
+}
+
+// told is a notice on its way, and whose it is.
+type told struct {
+	Alert
+	rule  *ruleState
+	group *alertGroup
 }
 
 // ruleState is a rule and its groups.
@@ -142,7 +149,6 @@ func (a *Alerts) Replace(rules []AlertRule, mutes []Mute) error {
 				g.state.Alert.State = Resolved
 				a.notice(was, g)
 				g.active = false
-				a.save(was, g)
 			}
 		}
 	}
@@ -275,15 +281,15 @@ func (a *Alerts) count(r *ruleState, e *Event, prime bool) {
 	a.notice(r, g)
 }
 
-// notice puts a notice of g into the outbox and saves the group. Called with mu
-// held.
+// notice puts a notice of g into the outbox. The group is saved when the notice
+// is on its way: a crash in between makes another notice, and loses none. Called
+// with mu held.
 func (a *Alerts) notice(r *ruleState, g *alertGroup) {
 	s := &g.state
 	s.Alert.Message = s.Alert.message(&r.AlertRule)
 	s.Told = a.o.Now()
-	a.outbox = append(a.outbox, s.Alert)
+	a.outbox = append(a.outbox, told{s.Alert, r, g})
 	s.Alert.New, s.Quiet = 0, 0
-	a.save(r, g)
 }
 
 func (a *Alerts) save(r *ruleState, g *alertGroup) {
@@ -342,7 +348,6 @@ func (a *Alerts) tickGroup(r *ruleState, g *alertGroup, now time.Time) {
 	a.notice(r, g)
 	g.active, g.state = false, savedAlert{}
 	g.window.reset()
-	a.save(r, g)
 }
 
 // tell writes and sends what is in the outbox.
@@ -352,7 +357,7 @@ func (a *Alerts) tell() {
 	a.outbox = nil
 	var muted []bool
 	for i := range out {
-		muted = append(muted, a.muted(&out[i]))
+		muted = append(muted, a.muted(&out[i].Alert))
 	}
 	a.mu.Unlock()
 	for i := range out {
@@ -367,8 +372,14 @@ func (a *Alerts) tell() {
 			a.o.Count(out[i].Name, result)
 		}
 		if !muted[i] && a.o.Notify != nil {
-			a.o.Notify(out[i])
+			a.o.Notify(out[i].Alert)
 		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, x := range out {
+		a.save(x.rule, x.group)
+		a.saveSeen(x)
 	}
 }
 
