@@ -450,9 +450,7 @@ func TestWS01WebSocket(t *testing.T) {
 	begin(t)
 	s := s1(t)
 	const host = "ws01.good.test"
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
-	defer cancel()
-	dial := func(t *testing.T, s *lab.Sandbox, host, credential string, mode websocket.CompressionMode) (*websocket.Conn, *http.Response) {
+	dial := func(t *testing.T, ctx context.Context, s *lab.Sandbox, host, credential string, mode websocket.CompressionMode) (*websocket.Conn, *http.Response) {
 		t.Helper()
 		c, resp, err := websocket.Dial(ctx, "wss://"+host+"/lab/ws", &websocket.DialOptions{HTTPClient: s.Client(t, false), CompressionMode: mode,
 			HTTPHeader: http.Header{"Authorization": {credential}}})
@@ -474,9 +472,11 @@ func TestWS01WebSocket(t *testing.T) {
 		{"compression", "ws01.ws.test", "Bearer own", attached(t, "ws"), websocket.CompressionContextTakeover, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
 			s, host := tt.s, tt.host
 			before := s.Mark()
-			c, resp := dial(t, s, host, tt.credential, tt.mode)
+			c, resp := dial(t, ctx, s, host, tt.credential, tt.mode)
 			if got := resp.Header.Get("Sec-WebSocket-Extensions"); (got != "") != tt.negotiated {
 				t.Errorf("extensions %q", got)
 			}
