@@ -1,4 +1,4 @@
-// Command cases runs the corpus and prints a line for each case: its number,
+// Command table runs the corpus and prints a line for each case: its number,
 // its title and whether it passed. It exits 1 when one did not.
 package main
 
@@ -21,7 +21,7 @@ import (
 func main() {
 	results, err := run(os.Args[1:])
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "cases:", err)
+		fmt.Fprintln(os.Stderr, "table:", err)
 		os.Exit(1)
 	}
 	if !print(os.Stdout, results) {
