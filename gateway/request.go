@@ -43,6 +43,7 @@ type request struct {
 	refused  upstream.Route // with the address for which the host was refused
 	values   map[string]secrets.Value
 	withheld []inject.Use // of a refusal
+	token    string       // secret whose token the gateway answers with; "": none
 	x        *exchange
 	out      *http.Request // as it is to leave
 }
@@ -72,6 +73,7 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 		(*request).checkLimits,
 		(*request).checkExfiltration,
 		(*request).planSecrets,
+		(*request).findToken,
 		(*request).findRoute,
 		(*request).fetchSecrets,
 		(*request).prepare,
@@ -90,6 +92,10 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 		return
 	}
 	r.recordPatterns()
+	if r.token != "" {
+		r.serveToken()
+		return
+	}
 	r.forward()
 }
 
@@ -282,7 +288,7 @@ func (r *request) planSecrets() *policy.Decision {
 
 // findRoute resolves the host to addresses that may be dialled.
 func (r *request) findRoute() *policy.Decision {
-	if r.c.internal {
+	if r.c.internal || r.token != "" {
 		return nil
 	}
 	route, d := r.g.route(r.in.Context(), r.c.target(r.decision), func() *event { return r.event(audit.KindDNS, audit.PhaseEvent) })
@@ -297,10 +303,13 @@ func (r *request) findRoute() *policy.Decision {
 // fetchSecrets gets the values that the plan needs, before the decision, so
 // that the decision is true.
 func (r *request) fetchSecrets() *policy.Decision {
-	if r.plan == nil || r.plan.Empty() {
+	if r.plan == nil || r.plan.Empty() && r.token == "" {
 		return nil
 	}
 	names := r.plan.Secrets()
+	if r.token != "" {
+		names = []string{r.token} // nothing else leaves
+	}
 	r.values = make(map[string]secrets.Value, len(names))
 	for _, name := range names {
 		v, err := r.snap.Secrets.Get(r.in.Context(), name)
@@ -319,10 +328,13 @@ func (r *request) fetchSecrets() *policy.Decision {
 // prepare makes the request as it is to leave, so that one which cannot be
 // made is not admitted.
 func (r *request) prepare() *policy.Decision {
-	if r.c.internal {
+	if r.c.internal || r.token != "" {
 		return nil
 	}
 	r.x = newExchange(r)
+	if d := r.showCertificate(); d != nil {
+		return d
+	}
 	out, err := r.x.outgoing()
 	if err == nil {
 		r.out = out
@@ -349,7 +361,7 @@ func (r *request) refusedUses(us []inject.Use) { r.withheld = us }
 
 // uses is what the plan does, for the record.
 func (r *request) uses() []inject.Use {
-	if r.plan == nil {
+	if r.plan == nil || r.token != "" {
 		return nil
 	}
 	return r.plan.Uses()

@@ -4,14 +4,19 @@ import (
 	"fmt"
 	"time"
 
+	"sallyport/gateway/inject"
 	"sallyport/policy"
 	"sallyport/policy/policyfile"
 	"sallyport/secrets"
 	"sallyport/secrets/age"
 	"sallyport/secrets/awssm"
+	"sallyport/secrets/clientcert"
 	"sallyport/secrets/env"
 	"sallyport/secrets/exec"
 	"sallyport/secrets/file"
+	"sallyport/secrets/gcpjwt"
+	"sallyport/secrets/githubapp"
+	"sallyport/secrets/oauth2"
 	"sallyport/secrets/vault"
 )
 
@@ -25,6 +30,9 @@ type sourceKind struct {
 	files     func(a attributes) []string // nil: none
 	variables func(a attributes) []string // nil: none
 	passes    func(a attributes) []string // variables with which it fetches; nil: none
+
+	// How the value is used, when it is not put in a placeholder's place.
+	use func(a attributes, s *inject.Secret) // nil: it is
 }
 
 // sourceKinds are the kinds of secret source, by the label of the block.
@@ -75,6 +83,55 @@ func sourceKinds() map[string]sourceKind {
 				return []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
 			},
 		},
+		"aws": {
+			schema: schema(attr("profile", text, false), attr("credentials_file", text, false), attr("instance", policyfile.Bool, false),
+				attr("services", list, false), attr("regions", list, false)),
+			open: func(a attributes) (secrets.Source, error) {
+				instance, given := a["instance"].(bool)
+				return awssm.NewCredentials(awssm.Config{Profile: a.text("profile"), CredentialsFile: a.text("credentials_file"), NoInstance: given && !instance})
+			},
+			files: func(a attributes) []string { return a.texts("credentials_file") },
+			variables: func(attributes) []string {
+				return []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
+			},
+			use: func(a attributes, s *inject.Secret) {
+				s.Sign = &inject.Signing{Services: a.list("services"), Regions: a.list("regions")}
+			},
+		},
+		"oauth2": {
+			schema: schema(attr("token_url", text, true), attr("client_id", text, true), attr("grant", text, false),
+				attr("client_secret_file", text, false), attr("refresh_token_file", text, false), attr("scopes", list, false),
+				attr("audience", text, false), attr("params", policyfile.StringMap, false), attr("in_body", policyfile.Bool, false), attr("ca_file", text, false)),
+			open:  openOAuth2,
+			files: func(a attributes) []string { return a.texts("client_secret_file", "refresh_token_file") },
+			use:   func(a attributes, s *inject.Secret) { s.TokenURL = a.text("token_url") },
+		},
+		"github_app": {
+			schema: schema(attr("app_id", text, true), attr("installation_id", policyfile.Int, true), attr("key_file", text, true),
+				attr("repositories", list, false), attr("permissions", policyfile.StringMap, false), attr("api", text, false), attr("ca_file", text, false)),
+			open: func(a attributes) (secrets.Source, error) {
+				return githubapp.New(githubapp.Config{AppID: a.text("app_id"), InstallationID: a.number("installation_id"), KeyFile: a.text("key_file"),
+					Repositories: a.list("repositories"), Permissions: a.pairs("permissions"), API: a.text("api"), CAFile: a.text("ca_file")})
+			},
+			files: func(a attributes) []string { return a.texts("key_file") },
+		},
+		"gcp_jwt": {
+			schema: schema(attr("key_file", text, true), attr("audience", text, false), attr("scopes", list, false),
+				attr("exchange", policyfile.Bool, false), attr("ca_file", text, false)),
+			open: func(a attributes) (secrets.Source, error) {
+				return gcpjwt.New(gcpjwt.Config{KeyFile: a.text("key_file"), Audience: a.text("audience"), Scopes: a.list("scopes"),
+					Exchange: a.flag("exchange"), CAFile: a.text("ca_file")})
+			},
+			files: func(a attributes) []string { return a.texts("key_file") },
+		},
+		"client_cert": {
+			schema: schema(attr("cert_file", text, true), attr("key_file", text, false)),
+			open: func(a attributes) (secrets.Source, error) {
+				return clientcert.New(clientcert.Config{CertFile: a.text("cert_file"), KeyFile: a.text("key_file")})
+			},
+			files: func(a attributes) []string { return a.texts("cert_file", "key_file") },
+			use:   func(_ attributes, s *inject.Secret) { s.Certificate = true },
+		},
 		"age": {
 			schema: schema(attr("path", text, true), attr("identity", text, true), attr("key", text, false)),
 			open:   func(a attributes) (secrets.Source, error) { return age.New(ageConfig(a)) },
@@ -85,6 +142,12 @@ func sourceKinds() map[string]sourceKind {
 
 func ageConfig(a attributes) age.Config {
 	return age.Config{Path: a.text("path"), Identity: a.text("identity"), Key: a.text("key")}
+}
+
+func openOAuth2(a attributes) (secrets.Source, error) {
+	return oauth2.New(oauth2.Config{TokenURL: a.text("token_url"), Grant: a.text("grant"), ClientID: a.text("client_id"),
+		ClientSecretFile: a.text("client_secret_file"), RefreshTokenFile: a.text("refresh_token_file"), Scopes: a.list("scopes"),
+		Audience: a.text("audience"), Params: a.pairs("params"), InBody: a.flag("in_body"), CAFile: a.text("ca_file")})
 }
 
 func openVault(a attributes) (secrets.Source, error) {
@@ -144,5 +207,7 @@ func (a attributes) texts(names ...string) []string {
 }
 
 func (a attributes) list(name string) []string { l, _ := a[name].([]string); return l }
+
+func (a attributes) flag(name string) bool { b, _ := a[name].(bool); return b }
 
 func (a attributes) duration(name string) time.Duration { d, _ := a[name].(time.Duration); return d }

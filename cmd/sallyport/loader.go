@@ -180,8 +180,13 @@ func usableSecrets(doc *policy.Document) map[string][]string {
 
 func (l *loader) table(set *policy.Set) *inject.Table {
 	var list []inject.Secret
+	kinds := sourceKinds()
 	for _, s := range set.Secrets() {
-		list = append(list, inject.Secret{Name: s.Name, Spec: s, Covers: func(host string) bool { return set.SecretCovers(s.Name, host) }})
+		one := inject.Secret{Name: s.Name, Spec: s, Covers: func(host string) bool { return set.SecretCovers(s.Name, host) }}
+		if use := kinds[s.Source.Kind].use; use != nil {
+			use(s.Source.Attrs, &one)
+		}
+		list = append(list, one)
 	}
 	return inject.NewTable(list, set.Sandboxes(), l.key)
 }

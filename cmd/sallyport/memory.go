@@ -12,7 +12,7 @@ import (
 // lockMemory keeps the process's memory, and with it the secrets, out of the
 // swap, where the process may lock as much as it wants. Elsewhere it does
 // nothing: with a limit the lock would end the process at the first mapping
-// beyond it. Command's children do not inherit it.
+// beyond it. Children do not inherit it.
 func lockMemory(log hclog.Logger) {
 	if !mayLock() {
 		log.Debug("memory is not locked: neither CAP_IPC_LOCK nor an unlimited RLIMIT_MEMLOCK; secrets could be written to swap")

@@ -128,7 +128,7 @@ func (p *Plan) replace(header, text string, values map[string]secrets.Value) (st
 			break
 		}
 		from = h.end
-		if h.cred == nil || h.cred.sign != nil || !h.cred.headers[header] || !slices.Contains(p.secrets, h.cred.name) {
+		if h.cred == nil || !h.cred.sendable() || !h.cred.headers[header] || !slices.Contains(p.secrets, h.cred.name) {
 			continue
 		}
 		v, err := reveal(h.cred.name, values)

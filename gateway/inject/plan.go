@@ -31,6 +31,7 @@ type Plan struct {
 	body     *bodyCheck    // nil: the body is not looked into
 	messages *scanInput    // nil: neither are messages
 	resigned *signature    // nil: the request is not signed anew
+	client   string        // secret that is the client's certificate; "": none
 
 	covered []string // secrets whose values are covered in the response, sorted
 
@@ -68,7 +69,7 @@ func (p *Plan) record(list uses) {
 
 // Empty says whether Apply and Messages change nothing.
 func (p *Plan) Empty() bool {
-	return len(p.edits) == 0 && p.path == "" && p.query == nil && p.trailer == nil && p.body == nil && p.messages == nil && p.resigned == nil
+	return len(p.edits) == 0 && p.path == "" && p.query == nil && p.trailer == nil && p.body == nil && p.messages == nil && p.resigned == nil && p.client == ""
 }
 
 // Plan reads a request and says what will be done to it, or why it must not
@@ -88,6 +89,7 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 	}
 	if s.reason == "" {
 		s.signature(in.Request)
+		s.certificate()
 	}
 	if s.reason == "" {
 		s.single()
@@ -104,7 +106,7 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 	slices.Sort(s.names)
 	return &Plan{
 		table: t, own: s.own, edits: s.edits, path: s.pathWas, query: s.queryEdit,
-		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer, body: s.bodyCheck, messages: s.later, covered: covered, resigned: s.resigned,
+		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer, body: s.bodyCheck, messages: s.later, covered: covered, resigned: s.resigned, client: s.client,
 	}, nil
 }
 

@@ -24,6 +24,7 @@ type scan struct {
 	bodyCheck *bodyCheck
 	later     *scanInput // of messages
 	resigned  *signature
+	client    string
 	reason    policy.Reason // "": not refused
 	message   string
 }
@@ -217,7 +218,7 @@ func (s *scan) judge(h hit, p place, text string) found {
 
 // allows says whether c may stand in a place.
 func (c *credential) allows(p place) bool {
-	if p.fixed {
+	if p.fixed || c.certificate {
 		return false
 	}
 	if c.sign != nil {

@@ -15,6 +15,7 @@ package inject
 
 import (
 	"net/textproto"
+	"net/url"
 	"slices"
 
 	"sallyport/policy"
@@ -27,6 +28,9 @@ type Secret struct {
 	Spec   *policy.Secret
 	Covers func(host string) bool // whether the secret's hosts cover a canonical host
 	Sign   *Signing               // it signs requests, and is never sent; nil: it does not
+
+	TokenURL    string // of the endpoint that its source takes tokens from; "": none
+	Certificate bool   // it is a client certificate, and is never sent
 }
 
 // Table knows every secret of one snapshot, the placeholders that stand for
@@ -55,6 +59,9 @@ type credential struct {
 	websocket bool            // it may stand in text messages
 	set       string          // header that is set when the client sent none; "": none
 	sign      *Signing        // nil: it is sent
+	token     *url.URL        // of its endpoint; nil: none
+
+	certificate bool // it is shown in the handshake
 }
 
 // NewTable compiles secrets. Sandboxes are the names whose placeholders are
@@ -72,14 +79,14 @@ func NewTable(list []Secret, sandboxes []string, key []byte) *Table {
 		t.params[p] = true
 	}
 	for _, s := range list {
-		c := &credential{name: s.Name, covers: s.Covers, headers: t.credential, sign: s.Sign}
+		c := &credential{name: s.Name, covers: s.Covers, headers: t.credential, sign: s.Sign, token: endpoint(s.TokenURL), certificate: s.Certificate}
 		if s.Covers == nil {
 			c.covers = func(string) bool { return false }
 		}
 		if s.Spec != nil {
 			c.configure(s.Spec)
 		}
-		if c.sign != nil {
+		if !c.sendable() {
 			c.set = "" // there is nothing to set
 		}
 		t.creds[s.Name] = c
@@ -138,11 +145,8 @@ func (t *Table) Placeholder(sandbox, name string) string {
 // stands where the AWS SDKs look for a key ID and a key.
 func (t *Table) Environment(sandbox string, names []string) map[string]string {
 	env := make(map[string]string, len(names))
-	for _, n := range names {
+	for _, n := range t.useful(names) {
 		p := t.Placeholder(sandbox, n)
-		if p == "" {
-			continue
-		}
 		env[n] = p
 		if t.creds[n].sign != nil && env["AWS_ACCESS_KEY_ID"] == "" {
 			env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"] = p, p

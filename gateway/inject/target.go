@@ -192,7 +192,7 @@ func (p *Plan) replaceEscaped(where place, raw string, values map[string]secrets
 			break
 		}
 		from = h.end
-		if h.cred == nil || h.cred.sign != nil || !h.cred.allows(where) || !slices.Contains(p.secrets, h.cred.name) {
+		if h.cred == nil || !h.cred.sendable() || !h.cred.allows(where) || !slices.Contains(p.secrets, h.cred.name) {
 			continue
 		}
 		v, err := reveal(h.cred.name, values)

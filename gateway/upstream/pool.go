@@ -2,7 +2,9 @@ package upstream
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"maps"
 	"net"
@@ -154,7 +156,7 @@ func (p *Pool) transport(t Target) (*http.Transport, error) {
 			gone = slices.Collect(maps.Values(p.transports))
 			clear(p.transports)
 		}
-		tr = p.newTransport()
+		tr = p.newTransport(t.Certificate)
 		p.transports[k] = tr
 	}
 	p.mu.Unlock()
@@ -170,9 +172,10 @@ func closeIdle(transports []*http.Transport) {
 	}
 }
 
-// key tells sets of ranges apart, whatever their order.
+// key tells sets of ranges, and client certificates, apart, whatever their
+// order.
 func key(t Target) string {
-	if len(t.Addresses) == 0 {
+	if len(t.Addresses) == 0 && t.Certificate == nil {
 		return "" // Metadata needs ranges
 	}
 	parts := make([]string, 0, len(t.Addresses)+1)
@@ -183,24 +186,32 @@ func key(t Target) string {
 	if t.Metadata {
 		parts = append(parts, "metadata")
 	}
+	if t.Certificate != nil {
+		sum := sha256.New()
+		for _, c := range t.Certificate.Certificate {
+			sum.Write(c) // never fails
+		}
+		parts = append(parts, hex.EncodeToString(sum.Sum(nil)))
+	}
 	return strings.Join(slices.Compact(parts), " ")
 }
 
 // newTransport returns a transport that dials the route of the request. An
 // upgrade to WebSocket goes over a connection of its own on which only
-// HTTP/1.1 was offered; net/http keeps those apart.
-func (p *Pool) newTransport() *http.Transport {
+// HTTP/1.1 was offered; net/http keeps those apart. A session that was begun
+// with a client certificate is resumed with it alone.
+func (p *Pool) newTransport(client *tls.Certificate) *http.Transport {
+	config := &tls.Config{RootCAs: p.u.roots, MinVersion: tls.VersionTLS12, ClientSessionCache: p.tickets}
+	if client != nil {
+		config.Certificates, config.ClientSessionCache = []tls.Certificate{*client}, tls.NewLRUClientSessionCache(0)
+	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	return &http.Transport{
-		Proxy:       nil, // none, not the environment's
-		DialContext: p.dial,
-		TLSClientConfig: &tls.Config{
-			RootCAs:            p.u.roots,
-			MinVersion:         tls.VersionTLS12,
-			ClientSessionCache: p.tickets,
-		},
+		Proxy:                  nil, // none, not the environment's
+		DialContext:            p.dial,
+		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    p.u.tlsTimeout,
 		DisableCompression:     true,
 		MaxIdleConns:           maxIdle,

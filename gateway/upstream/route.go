@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -22,6 +23,10 @@ type Target struct {
 	Addresses []netip.Prefix
 	// Metadata admits cloud metadata addresses that Addresses names as well.
 	Metadata bool
+
+	// Certificate is shown to an upstream that asks for one; nil is none.
+	// Connections with one are not used for requests without it.
+	Certificate *tls.Certificate
 }
 
 // Route is a target with addresses that were checked for it, in the order in

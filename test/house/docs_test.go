@@ -20,8 +20,14 @@ func sourceSchemas(t *testing.T) map[string]policyfile.Schema {
 		for _, a := range attrs {
 			typ := policyfile.String
 			switch a {
-			case "command", "env":
+			case "command", "env", "services", "regions", "scopes", "repositories":
 				typ = policyfile.StringList
+			case "permissions", "params":
+				typ = policyfile.StringMap
+			case "installation_id":
+				typ = policyfile.Int
+			case "instance", "exchange", "in_body":
+				typ = policyfile.Bool
 			case "ttl", "timeout":
 				typ = policyfile.Duration
 			}
@@ -41,7 +47,7 @@ func readmeSources(t *testing.T) map[string][]string {
 	}
 	table, _, _ := strings.Cut(rest, "\n\n")
 	out := map[string][]string{}
-	word := regexp.MustCompile("`([a-z_]+)`")
+	word := regexp.MustCompile("`([a-z0-9_]+)`")
 	for _, line := range strings.Split(table, "\n")[2:] {
 		cells := strings.Split(line, "|")
 		kind := word.FindStringSubmatch(cells[1])
@@ -60,7 +66,7 @@ func readmeSources(t *testing.T) map[string][]string {
 func TestDocumentedSources(t *testing.T) {
 	code := read(t, "cmd/sallyport/kinds.go")
 	var inCode []string
-	for _, m := range regexp.MustCompile(`(?m)^\t\t"([a-z]+)": \{$`).FindAllStringSubmatch(code, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\t\t"([a-z0-9_]+)": \{$`).FindAllStringSubmatch(code, -1) {
 		inCode = append(inCode, m[1])
 	}
 	var inReadme []string
