@@ -137,3 +137,5 @@ func serve(t *testing.T, address string, h http.Handler) *http.Server {
 	t.Cleanup(func() { _ = srv.Close() })
 	return srv
 }
+
+func writeFile(path, text string) error { return os.WriteFile(path, []byte(text), 0o644) }
