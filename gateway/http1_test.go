@@ -104,6 +104,9 @@ func TestH123OddTarget(t *testing.T) {
 				if code == http.StatusOK {
 					t.Fatal("an answer of nobody")
 				}
+				if !strings.HasPrefix(target, "//") { // which could be read as an authority
+					t.Fatalf("refused with %d", code)
+				}
 			}
 		})
 	}

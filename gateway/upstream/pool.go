@@ -126,7 +126,12 @@ func (p *Pool) prepare(req *http.Request) (*trip, error) {
 
 // leadsTo reports whether a URL has the scheme, host and port of a target.
 func leadsTo(u *url.URL, t Target) bool {
-	if u == nil || u.Host == "" || u.Opaque != "" || u.User != nil || !strings.EqualFold(u.Hostname(), t.Host) {
+	if u == nil || u.Host == "" || u.User != nil || !strings.EqualFold(u.Hostname(), t.Host) {
+		return false
+	}
+	// An opaque path is a request target as it was sent (net/url, RequestURI).
+	// With two slashes, or none, it would name another authority.
+	if u.Opaque != "" && (u.Opaque[0] != '/' || strings.HasPrefix(u.Opaque, "//")) {
 		return false
 	}
 	port := u.Port()
