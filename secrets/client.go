@@ -44,7 +44,6 @@ func NewClient(caFile string) (*Client, error) {
 	}
 	return &Client{&http.Client{
 		Transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
 			DialContext:           (&net.Dialer{Timeout: clientDial}).DialContext,
 			TLSClientConfig:       &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout:   clientDial,
