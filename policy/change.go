@@ -126,11 +126,6 @@ type PathSet struct {
 	except []pathGlob
 }
 
-// Widens reports whether one of the changes lets more out.
-func Widens(changes []Change) bool {
-	return slices.ContainsFunc(changes, func(c Change) bool { return c.Widening })
-}
-
 func compareChanges(a, b Change) int {
 	number := func(b bool) int {
 		if b {

@@ -15,15 +15,6 @@ func (s *Set) RulesOf(sandbox string) []*Rule {
 	return nil
 }
 
-// Ceiling returns the rules of the org and of the groups that it uses; ok is
-// false when there is no org block and so no ceiling.
-func (s *Set) Ceiling() (rules []*Rule, ok bool) {
-	if s.ceiling == nil {
-		return nil, false
-	}
-	return sources(s.rulesIn(s.ceiling)), true
-}
-
 // AllRules returns every rule of the policy once, in the order of files and
 // lines.
 func (s *Set) AllRules() []*Rule {

@@ -24,7 +24,7 @@ func policyCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(validateCommand(), fmtCommand(), casesCommand(), planCommand(), explainCommand(), showCommand(), suggestCommand(), learnCommand())
+	cmd.AddCommand(validateCommand(), fmtCommand(), casesCommand(), planCommand(), explainCommand(), showCommand(), suggestCommand(), learnCommand(), schemaCommand())
 	return cmd
 }
 

@@ -1,10 +1,8 @@
 package policyfile
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"sallyport/policy"
@@ -123,6 +121,3 @@ func Contents(paths []string) (map[string][]byte, *Diagnostics) {
 	diags.sort()
 	return out, diags
 }
-
-// FileNames returns the names of the bundle's files, sorted.
-func (b *Bundle) FileNames() []string { return slices.Sorted(maps.Keys(b.files)) }

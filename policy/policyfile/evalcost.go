@@ -28,8 +28,8 @@ func costly(x hclsyntax.Expression) string {
 
 // costWalker counts the parts of an expression.
 type costWalker struct {
-	nodes, body, depth     int
-	nested, number, splats bool
+	nodes, body, depth int
+	nested, number     bool
 }
 
 // Enter counts a part.
