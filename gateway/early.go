@@ -37,6 +37,7 @@ func (h *earlyHints) trace(r *request) *httptrace.ClientTrace {
 		if h.count++; h.count > maxHints {
 			return errTooManyHints
 		}
+		r.x.maskEarly(http.Header(fields))
 		out := r.w.Header()
 		for k, v := range fields {
 			out[k] = v

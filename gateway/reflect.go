@@ -82,12 +82,25 @@ func (r *request) recordPatterns() {
 	r.g.recordOrLog(e)
 }
 
-// mask covers real values in an answer before the sandbox's side sees it.
-func (x *exchange) mask(resp *http.Response) error {
+// masker returns what covers the values that the exchange's answers may hold;
+// nil if there are none.
+func (x *exchange) masker() *inject.Masker {
 	if x.r.plan == nil {
 		return nil
 	}
-	m := x.r.snap.held().Masker(x.r.plan.Covered(), x.r.values)
+	return x.r.snap.held().Masker(x.r.plan.Covered(), x.r.values)
+}
+
+// maskEarly is mask of an informational answer.
+func (x *exchange) maskEarly(fields http.Header) {
+	if m := x.masker(); m != nil {
+		m.Header(fields, func(name, header string) { x.masked.add(name, "early header "+header) })
+	}
+}
+
+// mask covers real values in an answer before the sandbox's side sees it.
+func (x *exchange) mask(resp *http.Response) error {
+	m := x.masker()
 	if m == nil {
 		return nil
 	}

@@ -1,0 +1,59 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"sallyport/policy"
+)
+
+// TestP3EarlyHints: an informational answer holds the value as little as the
+// final one does.
+func TestP3EarlyHints(t *testing.T) {
+	l := newLab(t)
+	ln := listen(t)
+	s := &http.Server{ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return l.origins.Leaf(h.ServerName) }},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Link", "<"+r.Header.Get("Authorization")+">")
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusOK)
+		})}
+	go func() { _ = s.ServeTLS(ln, "", "") }()
+	t.Cleanup(func() { _ = s.Close() })
+	l.allow("api.test", portOf(ln), func(r *policy.Rule) { r.Inject = []policy.Ref{{Name: secretName}} })
+	l.load()
+	for _, h2 := range []bool{false, true} {
+		var mu sync.Mutex
+		var hints []string
+		ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+			mu.Lock()
+			defer mu.Unlock()
+			hints = append(hints, h.Get("Link"))
+			return nil
+		}})
+		q, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.test:"+strconv.Itoa(int(portOf(ln)))+"/", nil)
+		must(t, err)
+		q.Header.Set("Authorization", "Bearer $"+secretName)
+		r, _, err := body(l.client(t, h2).Do(q))
+		must(t, err)
+		want := "<Bearer " + strings.Repeat("*", len(secretValue)) + ">"
+		if r.StatusCode != http.StatusOK || r.Header.Get("Link") != want {
+			t.Fatalf("h2 %v: %d %q", h2, r.StatusCode, r.Header.Get("Link"))
+		}
+		mu.Lock()
+		if len(hints) != 1 || hints[0] != want {
+			t.Errorf("h2 %v: hints %q, want %q", h2, hints, want)
+		}
+		mu.Unlock()
+	}
+}
