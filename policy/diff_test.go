@@ -79,6 +79,18 @@ func sameValues(g *grid, v variant, r Request) bool {
 	}
 	for _, x := range g.variants {
 		value, asks := strings.CutPrefix(x.query, "k=")
+		value, _, _ = strings.Cut(value, "&")
+		for _, line := range x.header["X-A"] {
+			for _, c := range []condition{{header: true, name: "X-A", values: []string{line}}, {header: true, name: "X-A"}} {
+				if line == "z" {
+					c.values = nil
+				}
+				one := rule{conds: []condition{c}}
+				if one.headersFit(v.header) != one.headersFit(r.Header) {
+					return false
+				}
+			}
+		}
 		if !asks {
 			continue
 		}
@@ -106,6 +118,10 @@ func planRequests(host string) []Request {
 					r.Query = "k=1"
 					out = append(out, r)
 					r.Query = "k=3&z=2"
+					out = append(out, r)
+					r.Header = map[string][]string{"X-A": {"1"}}
+					out = append(out, r)
+					r.Query, r.Header = "k=1", map[string][]string{"X-A": {"2"}}
 					out = append(out, r)
 				}
 			}
@@ -219,6 +235,9 @@ func drawEdit(s *byteSource) (old, next Document) {
 				}
 				if s.pick(4) == 0 {
 					r.Query = map[string][]string{"k": choose(s, []string{"1"}, []string{"1", "2"}, []string{"*"})}
+				}
+				if s.pick(4) == 0 {
+					r.Headers = map[string][]string{"x-a": choose(s, []string{"1"}, []string{"*"})}
 				}
 			}
 		}

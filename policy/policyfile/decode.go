@@ -88,9 +88,40 @@ func (d *decoder) decode(body *hclsyntax.Body, damage []hcl.Range, e *evaluator)
 			d.context = ""
 		}
 		if d.diags.Len() > before {
-			d.broken = append(d.broken, whole)
+			d.broken = append(d.broken, spoilt(b, whole, d.diags.list[before:])...)
 		}
 	}
+}
+
+// spoilt returns what of a block is not to be judged further because of the
+// errors in it: all of it, or, when each error is inside one of the blocks
+// that it holds, what is left of it without those that have none.
+func spoilt(b *hclsyntax.Block, whole hcl.Range, errs []Diagnostic) []hcl.Range {
+	in := func(inner *hclsyntax.Block) func(Diagnostic) bool {
+		return func(x Diagnostic) bool {
+			return inner.TypeRange.Start.Line <= x.Pos.Line && x.Pos.Line <= inner.CloseBraceRange.End.Line
+		}
+	}
+	var sound []*hclsyntax.Block
+	for _, inner := range b.Body.Blocks {
+		if !slices.ContainsFunc(errs, in(inner)) {
+			sound = append(sound, inner)
+		}
+	}
+	for _, x := range errs {
+		if !slices.ContainsFunc(b.Body.Blocks, func(inner *hclsyntax.Block) bool { return in(inner)(x) }) {
+			return []hcl.Range{whole}
+		}
+	}
+	var out []hcl.Range
+	left := whole
+	for _, inner := range sound {
+		gap := left
+		gap.End.Line = inner.TypeRange.Start.Line - 1
+		out = append(out, gap)
+		left.Start.Line = inner.CloseBraceRange.End.Line + 1
+	}
+	return append(out, left)
 }
 
 // touches says whether r begins within whole.

@@ -61,6 +61,18 @@ sandbox "ci" {
 	})
 }
 
+// TestPOL19SoundRulesBesideBrokenOnes: rules of a sandbox in which another
+// rule cannot be read are judged in the same pass.
+func TestPOL19SoundRulesBesideBrokenOnes(t *testing.T) {
+	_, diags := loadSetText(t, "sandbox \"s\" {\n  alow \"a.test\" {}\n  allow \"*b.test\" {}\n  deny \"c.test\" { methds = 1 }\n}\n")
+	text := shown(t, diags)
+	for _, want := range []string{"ci.hcl:2", "alow", "ci.hcl:3", "*b.test", "ci.hcl:4", "methds"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("text does not have %q:\n%s", want, text)
+		}
+	}
+}
+
 // TestPOL19DecoderAndCompilerTogether holds that one load reports what the
 // decoder and what the compiler finds, and nothing that only follows.
 func TestPOL19DecoderAndCompilerTogether(t *testing.T) {
