@@ -312,15 +312,15 @@ func (c *conn) admitConn(d policy.Decision) error {
 		c.client.whenClosed(c.end)
 		return nil
 	}
-	entry := c.g.live.add(&liveEntry{sandboxID: c.sandbox.ID, request: c.request(c.scheme), cut: c.client.revoke, mark: c.client.mark})
+	entry := c.g.live.add(&liveEntry{sandboxID: c.sandbox.ID, request: c.request(c.scheme), relay: d.Relay, cut: c.client.revoke, mark: c.client.mark})
 	c.client.whenClosed(func() {
 		c.g.live.remove(entry)
 		c.end()
 	})
 	if now := c.g.snap.Load(); now != c.snap {
 		// A reload came between the decision and the entry.
-		if d := now.decide(c.request(c.scheme)); d.Verdict != policy.Allow {
-			c.client.revoke(d)
+		if why, cut := noLonger(d.Relay, now.decide(c.request(c.scheme))); cut {
+			c.client.revoke(why)
 			return errRevoked
 		}
 	}

@@ -19,6 +19,7 @@ type live struct {
 type liveEntry struct {
 	sandboxID string
 	request   policy.Request
+	relay     policy.Relay // how a connection is carried; zero for a request
 	cut       func(policy.Decision)
 
 	// mark notes why a connection is about to be cut: it may close before,
@@ -56,8 +57,19 @@ func (l *live) recheck(s *Snapshot, now time.Time) {
 		r := e.request
 		r.Now = now
 		d := s.decide(r)
-		return d, d.Verdict != policy.Allow
+		return noLonger(e.relay, d)
 	})
+}
+
+// noLonger turns a new decision about a connection that is carried as
+// relay into why it is to be cut, if it is. Bytes that nobody looks into are
+// not what a rule allows that looks into them.
+func noLonger(relay policy.Relay, d policy.Decision) (why policy.Decision, cut bool) {
+	unopened := relay == policy.RelayTCP || relay == policy.RelayPassthrough
+	if d.Verdict == policy.Allow && unopened && d.Relay != relay {
+		return policy.Decision{Reason: policy.Revoked, Rule: d.Rule, Message: "the policy no longer lets the connection pass unopened"}, true
+	}
+	return d, d.Verdict != policy.Allow
 }
 
 // expire ends what has made no progress for too long.

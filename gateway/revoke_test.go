@@ -206,6 +206,35 @@ func TestP7Relays(t *testing.T) {
 	}
 }
 
+// TestP7RelayIsToBeOpened: what was relayed unopened does not live on under a
+// rule that looks into what passes.
+func TestP7RelayIsToBeOpened(t *testing.T) {
+	for _, action := range []policy.Action{policy.ActionTCP, policy.ActionPassthrough} {
+		t.Run(action.String(), func(t *testing.T) {
+			l := newLab(t)
+			port := l.echoOrigin(t, true)
+			l.allow("raw.test", port, func(r *policy.Rule) { r.Action, r.Schemes = action, nil })
+			l.load()
+			c := tls.Client(l.raw(t, "raw.test", port), &tls.Config{InsecureSkipVerify: true, ServerName: "raw.test"})
+			must(t, c.Handshake())
+			l.load()
+			say(t, c, "still there")
+			_, err := io.ReadFull(c, make([]byte, len("still there")))
+			must(t, err)
+			l.rules = nil
+			l.allow("raw.test", port, func(r *policy.Rule) { r.Paths = []string{"/only"} })
+			if cut, open := l.g.WouldCut(l.snapshot().Policy); cut["ci"] != 1 || open != 1 {
+				t.Errorf("a reload would cut %v of %d", cut, open)
+			}
+			l.load()
+			ended(t, c, cutWithin)
+			l.await(t, "end as revoked", func(e *audit.Event) bool {
+				return e.Kind == audit.KindConn && e.Phase == audit.PhaseEnd && e.Reason == string(policy.Revoked)
+			})
+		})
+	}
+}
+
 // TestOPS02 reloads again and again with what is open staying allowed, and
 // nothing fails.
 func TestOPS02(t *testing.T) {
