@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -77,10 +80,24 @@ func (a *allowances) of(set *policy.Set, sb *identity.Sandbox, rule *policy.Rule
 		}
 	}
 	if rule != nil && rule.Limits != (policy.Limits{}) {
-		out = append(out, a.get(sb.ID+" "+rule.Owner+" "+rule.Action.String()+" "+rule.Host, rule.Limits))
+		out = append(out, a.get(sb.ID+" "+ruleKey(rule), rule.Limits))
 	}
 	return out
 }
+
+// ruleKey tells rules apart by what they match, so that two of one host do
+// not share what they may use, and a rule keeps what it has used when it moves.
+func ruleKey(r *policy.Rule) string {
+	key := r.Owner + " " + r.Action.String() + " " + r.Host
+	if narrow := fmt.Sprint(r.Repo, r.Ports, r.Schemes, r.Access, r.Methods, r.Paths, r.Query, r.Headers); narrow != anyOfHost {
+		sum := sha256.Sum256([]byte(narrow))
+		key += " " + hex.EncodeToString(sum[:8])
+	}
+	return key
+}
+
+// anyOfHost is what a rule says that names nothing but its host.
+var anyOfHost = fmt.Sprint("", []uint16(nil), []policy.Scheme(nil), "", []string(nil), []string(nil), map[string][]string(nil), map[string][]string(nil))
 
 func (a *allowances) get(key string, l policy.Limits) *allowance {
 	a.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"sallyport/gateway/identity"
 	"sallyport/policy"
 )
 
@@ -92,5 +93,36 @@ func TestBodySize(t *testing.T) {
 	other := a.get("r", policy.Limits{MaxRequest: 5, MaxResponse: 7})
 	if request, response := (meters{w, other}).maxima(); request != 5 || response != 7 {
 		t.Fatalf("maxima %d, %d", request, response)
+	}
+}
+
+// TestRulesOfOneHost: two rules of one host have each their own limits. To
+// use one in turn with the other gives none of them more.
+func TestRulesOfOneHost(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	a, err := newAllowances(memory{}, func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb := &identity.Sandbox{ID: "s", Policy: "ci"}
+	rules := []*policy.Rule{
+		{Owner: `sandbox "ci"`, Action: policy.ActionAllow, Host: "api.test", Paths: []string{"/a"}, Limits: policy.Limits{RequestsPerMinute: 2, MaxRequest: 10}},
+		{Owner: `sandbox "ci"`, Action: policy.ActionAllow, Host: "api.test", Paths: []string{"/b"}, Limits: policy.Limits{RequestsPerMinute: 3}},
+	}
+	passed := [2]int{}
+	for range 10 {
+		for i, r := range rules {
+			if a.of(nil, sb, r)[0].request(0) == nil {
+				passed[i]++
+			}
+		}
+	}
+	if passed != [2]int{2, 3} {
+		t.Errorf("requests that passed: %v", passed)
+	}
+	m := meters(a.of(nil, sb, rules[0]))
+	a.of(nil, sb, rules[1])
+	if most, _ := m.maxima(); most != 10 {
+		t.Errorf("the first rule's largest body is %d after a request of the second", most)
 	}
 }
