@@ -24,7 +24,7 @@ type client struct {
 }
 
 func clients() []client {
-	return []client{
+	list := []client{
 		{"curl h1", `curl -sS --http1.1 -w ' %{http_version} %{http_code}' https://HOST/path -H "Authorization: Bearer $API_KEY"`, " 1.1 200"},
 		{"curl h2", `curl -sS --http2 -w ' %{http_version} %{http_code}' https://HOST/path -H "Authorization: Bearer $API_KEY"`, " 2 200"},
 		{"python requests", `/usr/bin/python3 -c "$PYTHON"`, "200 application/json"},
@@ -35,6 +35,24 @@ func clients() []client {
 			openssl s_client -quiet -verify_return_error -CAfile "$SSL_CERT_FILE" -connect HOST:443 -servername HOST 2>/dev/null`, "HTTP/1.1 200"},
 		{"websocket", `$PROBE ws wss://HOST/lab/ws`, "to the echo"},
 	}
+	if _, err := exec.LookPath("javac"); err == nil { // runs a source file
+		list = append(list, client{"java", `printf %s "$JAVA" >Get.java && java Get.java`, "200"})
+	}
+	return list
+}
+
+// javaText is a client that knows nothing of the sandbox but the variable
+// that every Java program reads.
+func javaText() string {
+	return `import java.net.*;
+class Get {
+  public static void main(String[] a) throws Exception {
+    HttpURLConnection c = (HttpURLConnection) new URL("https://HOST/path").openConnection();
+    c.setRequestProperty("Authorization", "Bearer " + System.getenv("API_KEY"));
+    System.out.println(c.getResponseCode());
+  }
+}
+`
 }
 
 // shell is the argv of a line for a client in a sandbox.
@@ -51,7 +69,7 @@ func TestClientsAreServed(t *testing.T) {
 				l := begin(t)
 				host := fmt.Sprintf("c%d-%s.clients.test", i, user)
 				o := withKey(uid, keyed("clients.test"), shell(c.line, host)...)
-				o.Env = append(o.Env, "PROBE="+world.probe, "PYTHON="+strings.ReplaceAll(pythonText(), "HOST", host), "NODE="+strings.ReplaceAll(nodeText(), "HOST", host))
+				o.Env = append(o.Env, "PROBE="+world.probe, "PYTHON="+strings.ReplaceAll(pythonText(), "HOST", host), "NODE="+strings.ReplaceAll(nodeText(), "HOST", host), "JAVA="+strings.ReplaceAll(javaText(), "HOST", host))
 				r := l.Run(t, o)
 				if r.Code != 0 || !strings.Contains(r.Stdout, c.want) {
 					t.Fatalf("exit %d, stdout %q, stderr %q", r.Code, r.Stdout, r.Stderr)

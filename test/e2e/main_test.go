@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"sallyport/audit"
 	"sallyport/test/lab"
 )
@@ -38,6 +40,12 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	// A crash may leave a core file, as far as the test is concerned.
+	all := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &all); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
 	l, err := lab.Open()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)

@@ -93,7 +93,7 @@ func idleConnections(t testing.TB, n int) int64 {
 		wg.Wait()
 	}
 	open(50) // so that what is made once is there
-	settle := func() int64 { time.Sleep(500 * time.Millisecond); return resident(t, pid) }
+	settle := func() int64 { time.Sleep(time.Second); return resident(t, pid) }
 	before := settle()
 	open(n)
 	return (settle() - before) / int64(n)

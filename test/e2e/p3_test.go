@@ -228,3 +228,43 @@ func TestP3NoCoreDump(t *testing.T) {
 		})
 	}
 }
+
+// TestP3GatewayCannotBeRead: a process of the same user outside the sandbox,
+// which sees the gateway's process, cannot read what is in it either.
+func TestP3GatewayCannotBeRead(t *testing.T) {
+	l := begin(t)
+	const host = "outside.p3.test"
+	v := newVault(t, lab.Nobody, host)
+	o := withKey(lab.Nobody, v.policy, "sh", "-c", `curl -sS -o /dev/null https://`+host+`/ -H "Authorization: Bearer $KEY_ENV"; touch ready; sleep 60`)
+	o.Env = []string{"REAL_KEY=" + v.values["ENV"], "MINT=" + v.values["EXEC"]}
+	b := l.Begin(t, o)
+	if !within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(b.Dir(), "ready")); return err == nil }) {
+		t.Fatal("the command did not come so far")
+	}
+	marker := "PLANTED-" + l.Unique("marker")
+	planted := exec.Command("sleep", "60")
+	planted.Env = []string{"PLANTED=" + marker}
+	search := exec.Command(world.probe, "search", covered("ENV", v.values["ENV"]), covered("EXEC", v.values["EXEC"]), covered("MARKER", marker))
+	var out strings.Builder
+	search.Stdout, search.Stderr = &out, &out
+	for _, cmd := range []*exec.Cmd{planted, search} {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: lab.Nobody, Gid: lab.Nobody}}
+		must(t, l.GW.Start(cmd))
+	}
+	if err := search.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, &out)
+	}
+	_ = planted.Process.Kill()
+	_ = planted.Wait() // killed
+	if !strings.Contains(out.String(), "FOUND MARKER in /proc/") {
+		t.Errorf("the search did not find what was planted: %s", &out)
+	}
+	for _, name := range []string{"FOUND ENV", "FOUND EXEC"} {
+		if strings.Contains(out.String(), name) {
+			t.Errorf("%s: %s", name, &out)
+		}
+	}
+	if got := origin(host).Requests(); len(got) != 1 {
+		t.Errorf("the origin saw %d requests", len(got))
+	}
+}
