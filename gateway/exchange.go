@@ -74,7 +74,7 @@ var (
 const lastWords = time.Second
 
 // past is a deadline that is over.
-var past = time.Unix(1, 0)
+func past() time.Time { return time.Unix(1, 0) }
 
 // context returns the context in which the request goes upstream.
 func (x *exchange) context(ctx context.Context) context.Context {
@@ -131,7 +131,7 @@ func (x *exchange) cut(why error) {
 	if g := x.r.c.guard; g != nil {
 		g.Halt()
 	} else {
-		_ = x.control.SetReadDeadline(past) // of the body; what fails has ended already
+		_ = x.control.SetReadDeadline(past()) // of the body; what fails has ended already
 	}
 	if x.last == nil {
 		x.last = time.AfterFunc(lastWords, func() {
@@ -180,8 +180,8 @@ func (x *exchange) sever() {
 	switch {
 	case x.over:
 	case x.r.in.ProtoMajor == 2:
-		_ = x.control.SetReadDeadline(past) // likewise
-		_ = x.control.SetWriteDeadline(past)
+		_ = x.control.SetReadDeadline(past()) // likewise
+		_ = x.control.SetWriteDeadline(past())
 	default:
 		if why := x.revoked.Load(); why != nil {
 			x.r.c.client.revoke(*why)

@@ -26,6 +26,7 @@ import (
 // can fail; only a snapshot that is whole is handed out.
 type loader struct {
 	paths []string
+	vars  map[string]string // of variable blocks
 	key   []byte // from which shaped placeholders are derived
 	log   hclog.Logger
 	adapt func(*policy.Document) // nil, or a change that a command makes to what was read
@@ -75,6 +76,12 @@ func (l *loader) load() (*gateway.Snapshot, *policyfile.Diagnostics) {
 	l.generation++
 	l.usable, l.alerts = usableSecrets(doc), setup
 	return &gateway.Snapshot{Policy: set, Inject: l.table(set), Secrets: l.store, Held: l.held}, diags
+}
+
+func (l *loader) options() policyfile.Options {
+	o := policyOptions()
+	o.Vars = l.vars
+	return o
 }
 
 // openStore opens the sources that declared name and retires the old store.

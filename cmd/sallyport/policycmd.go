@@ -56,12 +56,18 @@ func (f *policyFlags) paths(args []string) ([]string, error) {
 
 func (f *policyFlags) options() policyfile.Options {
 	o := policyOptions()
-	o.Vars = map[string]string{}
-	for _, kv := range f.vars {
-		name, value, _ := strings.Cut(kv, "=") // without one it is empty, and the policy has no such variable or says what is wrong
-		o.Vars[name] = value
-	}
+	o.Vars = variables(f.vars)
 	return o
+}
+
+// variables are the values of variable blocks, from NAME=VALUE flags.
+func variables(flags []string) map[string]string {
+	out := map[string]string{}
+	for _, kv := range flags {
+		name, value, _ := strings.Cut(kv, "=") // without one it is empty, and the policy has no such variable or says what is wrong
+		out[name] = value
+	}
+	return out
 }
 
 // bundle loads a policy with its tests. Its warnings are not printed; errors

@@ -29,6 +29,7 @@ import (
 // runFlags are the flags of run.
 type runFlags struct {
 	policy    []string
+	vars      []string
 	sandbox   string
 	state     string
 	timeout   time.Duration
@@ -71,6 +72,7 @@ not be made.`,
 	cmd.Flags().SetInterspersed(false)
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; default: the configured policy.d)")
+	fs.StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
 	fs.StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
 	fs.StringVar(&f.state, "state", "", "folder for CA, keys and logs")
 	fs.DurationVar(&f.timeout, "timeout", 0, "end the command after this long (0: never)")
@@ -217,7 +219,7 @@ func (f *runFlags) settings() (settings, error) {
 			return settings{}, err
 		}
 	}
-	s := settings{state: state, own: filepath.Join(state, "runs", audit.NewID()), policy: f.policy,
+	s := settings{state: state, own: filepath.Join(state, "runs", audit.NewID()), policy: f.policy, vars: variables(f.vars),
 		log: hclog.New(&hclog.LoggerOptions{Name: "sallyport", Level: hclog.LevelFromString(f.logLevel), Output: os.Stderr, IndependentLevels: true})}
 	if len(s.policy) == 0 {
 		if s.policy, err = configuredPolicy(p); err != nil {

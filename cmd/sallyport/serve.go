@@ -21,6 +21,7 @@ import (
 type serveFlags struct {
 	config string
 	policy []string
+	vars   []string
 	remove bool
 }
 
@@ -44,6 +45,7 @@ the same addresses as before.`,
 	}
 	cmd.Flags().StringVar(&f.config, "config", "", "daemon file (default: sallyport.hcl in the configuration folder, if there is one)")
 	cmd.Flags().StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; instead of the daemon file's)")
+	cmd.Flags().StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
 	cmd.Flags().BoolVar(&f.remove, "remove", false, "remove the rules in the kernel and exit; interfaces that they guarded have no guard then")
 	return cmd
 }
@@ -92,6 +94,7 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	if len(f.policy) > 0 {
 		s.policy = f.policy
 	}
+	s.vars = variables(f.vars)
 	if len(s.policy) == 0 {
 		if s.policy, err = configuredPolicy(p); err != nil {
 			return nil, err

@@ -28,6 +28,7 @@ type settings struct {
 	state    string // CA and keys, shared by every gateway of the user
 	own      string // log and state.db of this gateway alone
 	policy   []string
+	vars     map[string]string // of the policy's variable blocks
 	denied   gateway.DeniedMode
 	pool     netip.Prefix // zero: the default
 	limits   gateway.Limits
@@ -121,7 +122,7 @@ func build(s settings) (_ *stack, err error) {
 	if err != nil {
 		return nil, err
 	}
-	st.loader = &loader{paths: s.policy, key: placeholders, log: s.log}
+	st.loader = &loader{paths: s.policy, vars: s.vars, key: placeholders, log: s.log}
 	st.later(func() error { st.loader.close(); return nil })
 	st.alerts = st.newAlerting()
 	st.later(st.alerts.close)
