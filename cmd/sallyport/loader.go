@@ -27,7 +27,7 @@ import (
 type loader struct {
 	paths []string
 	vars  map[string]string // of variable blocks
-	key   []byte // from which shaped placeholders are derived
+	key   []byte            // from which shaped placeholders are derived
 	log   hclog.Logger
 	adapt func(*policy.Document) // nil, or a change that a command makes to what was read
 
@@ -50,7 +50,7 @@ const retireAfter = time.Minute
 func (l *loader) load() (*gateway.Snapshot, *policyfile.Diagnostics) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	doc, alerts, diags := policyfile.LoadWithAlerts(l.paths, policyOptions())
+	doc, alerts, diags := policyfile.LoadWithAlerts(l.paths, l.options())
 	if diags.HasErrors() {
 		return nil, diags
 	}
