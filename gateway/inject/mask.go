@@ -194,10 +194,11 @@ func (r *maskReader) spans(text []byte, keep int) []span {
 }
 
 // cut returns the pieces of values of minRaw bytes and more by which the
-// first text begins and the last one ends, and a text that is all inside one.
+// first text begins and the last one ends, and a text that is all inside one,
+// however short: asked for bit by bit, it would be the value.
 func (r *maskReader) cut(text []byte, last bool) (spans []span) {
 	for _, p := range r.m.seek.patterns {
-		if r.first && last && len(text) >= minRaw && strings.Contains(p, string(text)) {
+		if r.first && last && len(text) > 0 && strings.Contains(p, string(text)) {
 			spans = append(spans, span{0, len(text)})
 		}
 		for n := min(len(p)-1, len(text)); n >= minRaw; n-- {

@@ -192,6 +192,8 @@ func TestPartOfAValueAtTheEdgesOfARange(t *testing.T) {
 		"and then sk-REAL01":  "and then *********",
 		"REAL0123":            "********",
 		"789 is short":        "789 is short",
+		"EAL":                 "***", // and the next three in the next answer
+		"!":                   "!",
 		"whole sk-":           "whole sk-",
 		"plain":               "plain",
 		"x sk-REAL0123456789": "x " + strings.Repeat("*", 17),

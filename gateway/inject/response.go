@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,6 +32,9 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 		return nil
 	case code == "" || code == "identity":
 		if resp.StatusCode == http.StatusPartialContent {
+			if severalParts(resp.Header) {
+				return errors.New("response: parts of a body in one answer cannot be looked into")
+			}
 			body.Reader = m.part(resp.Body, inBody)
 		} else {
 			body.Reader = m.Reader(resp.Body, inBody)
@@ -50,6 +54,14 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 	}
 	resp.Body = body
 	return nil
+}
+
+// severalParts says whether a partial answer is not the one range that its
+// Content-Range names (RFC 9110, section 15.3.7): each of several may be a
+// piece of a value.
+func severalParts(h http.Header) bool {
+	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(media), "multipart/byteranges") || h.Get("Content-Range") == ""
 }
 
 // maskedBody is a body whose trailers are covered when it ends.

@@ -111,8 +111,12 @@ func TestSEC21ResponseBodies(t *testing.T) {
 func TestResponseThatCannotBeLookedInto(t *testing.T) {
 	m := maskerOf(t, reflected)
 	for name, change := range map[string]func(*http.Response){
-		"unknown coding":  func(r *http.Response) { r.Header.Set("Content-Encoding", "compress") },
-		"two codings":     func(r *http.Response) { r.Header["Content-Encoding"] = []string{"gzip", "gzip"} },
+		"unknown coding": func(r *http.Response) { r.Header.Set("Content-Encoding", "compress") },
+		"two codings":    func(r *http.Response) { r.Header["Content-Encoding"] = []string{"gzip", "gzip"} },
+		"several parts": func(r *http.Response) {
+			r.Header.Set("Content-Type", "multipart/byteranges; boundary=b")
+			r.StatusCode = 206
+		},
 		"part of a coded": func(r *http.Response) { r.Header.Set("Content-Encoding", "gzip"); r.StatusCode = 206 },
 	} {
 		resp := respond("", strings.NewReader("x"), 1)
