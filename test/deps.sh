@@ -5,7 +5,7 @@
 set -eu
 
 # program:package
-all="gcc:gcc curl:curl git:git python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus prometheus-alertmanager:prometheus-alertmanager rsyslogd:rsyslog"
+all="gcc:gcc curl:curl git:git python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus qemu-system-x86_64:qemu-system-x86 nsenter:util-linux prometheus-alertmanager:prometheus-alertmanager rsyslogd:rsyslog"
 wanted=${*:-}
 
 lacking() {
@@ -25,8 +25,7 @@ lacking() {
 }
 
 packages=$(lacking | sort -u | tr '\n' ' ')
-[ -n "$packages" ] || exit 0
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+if [ -n "$packages" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
 	echo "installing: $packages"
 	export DEBIAN_FRONTEND=noninteractive
 	# A service that a package starts is none of the tests' business.
@@ -44,4 +43,27 @@ packages=$(lacking | sort -u | tr '\n' ' ')
 if [ -n "$packages" ]; then
 	echo "missing, to be installed with the system's package manager: $packages" >&2
 	[ "${CI:-}" != true ] || exit 1
+fi
+
+# The kernel of the tests' virtual machine is unpacked, not installed: nothing
+# here is to boot it but an emulator.
+kernel=/var/cache/sallyport-test/kernel
+if [ -z "$wanted" ] && ! ls "$kernel"/boot/vmlinuz-* >/dev/null 2>&1; then
+	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && [ "$(dpkg --print-architecture)" = amd64 ]; then
+		apt-get update -q >/dev/null 2>&1 || true
+		package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
+		echo "unpacking: $package"
+		dir=$(mktemp -d)
+		chmod 755 "$dir"
+		(cd "$dir" && apt-get download -q "$package" >/dev/null 2>&1) || true
+		mkdir -p "$kernel"
+		for deb in "$dir"/*.deb; do
+			[ -e "$deb" ] && dpkg-deb -x "$deb" "$kernel"
+		done
+		rm -rf "$dir"
+	fi
+	if ! ls "$kernel"/boot/vmlinuz-* >/dev/null 2>&1; then
+		echo "missing: the Debian kernel linux-image-cloud-amd64, unpacked in $kernel" >&2
+		[ "${CI:-}" != true ] || exit 1
+	fi
 fi

@@ -143,7 +143,7 @@ func openInterfaceHere(o InterfaceOptions, g gate) (*Sockets, error) {
 	g.ports = ls.ports
 	err = ls.guard(g, false)
 	if err == nil {
-		err = addAddresses(link, o.Gateway)
+		err = addAddresses(link, o.Gateway, o.Namespace != "")
 	}
 	if err == nil {
 		err = os.NewSyscallError("up", netlink.LinkSetUp(link))
@@ -250,14 +250,23 @@ func addRule(r *netlink.Rule) error {
 	return nil
 }
 
-func addAddresses(link netlink.Link, addresses []netip.Prefix) error {
+// addAddresses adds those that are missing. With anew, for a namespace that is
+// the gateway's own, those that are there are added again: their routes may
+// have been taken away by a hand.
+func addAddresses(link netlink.Link, addresses []netip.Prefix, anew bool) error {
 	for _, p := range addresses {
 		a := &netlink.Addr{IPNet: &net.IPNet{
 			IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
 		if p.Addr().Is6() {
 			a.Flags = unix.IFA_F_NODAD // usable at once
 		}
-		if err := netlink.AddrAdd(link, a); err != nil && !errors.Is(err, syscall.EEXIST) {
+		err := netlink.AddrAdd(link, a)
+		if errors.Is(err, syscall.EEXIST) && anew {
+			if err = netlink.AddrDel(link, a); err == nil {
+				err = netlink.AddrAdd(link, a)
+			}
+		}
+		if err != nil && !errors.Is(err, syscall.EEXIST) {
 			return fmt.Errorf("address %s: %w", p, err)
 		}
 	}
