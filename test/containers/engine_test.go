@@ -230,7 +230,7 @@ func rootfs(w io.Writer) error {
 			return err
 		}
 	}
-	for _, name := range []string{"sh", "sleep", "cat", "ls", "ip", "nc", "ping", "nslookup", "date", "id", "true", "ifconfig", "httpd", "tftp", "timeout", "mkdir", "echo"} {
+	for _, name := range []string{"sh", "sleep", "cat", "ls", "ip", "nc", "ping", "nslookup", "date", "id", "true", "ifconfig", "httpd", "tftp", "timeout", "mkdir", "echo", "seq"} {
 		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777}); err != nil {
 			return err
 		}

@@ -398,3 +398,37 @@ func TestManyContainersAtOnce(t *testing.T) {
 		t.Errorf("%d containers are %d sandboxes", n, len(seen))
 	}
 }
+
+// TestContainerGatewayOutOfDescriptors: a gateway that can open nothing more
+// lets nothing through, and goes on when it can again.
+func TestContainerGatewayOutOfDescriptors(t *testing.T) {
+	l := world.lab
+	wrapper, binary := filepath.Join(t.TempDir(), "sallyport"), l.Binary
+	script := fmt.Sprintf("#!/bin/sh\nexec prlimit --nofile=80:80 %s \"$@\"\n", binary)
+	if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l.Binary = wrapper
+	defer func() { l.Binary = binary }()
+	g := gatewayOf(t, world.engine, ciPolicy)
+	id := world.engine.run(t, "--network", "none", "--label", "sallyport.sandbox=ci")
+	attached(t, g, id, 1)
+	before, err := l.Strays()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Connections that say nothing hold a descriptor each.
+	_, _ = world.engine.exec(id, "/bin/sh", "-c", "for i in $(seq 100); do (sleep 4 | nc good.test 443 >/dev/null 2>&1 &) ; done; sleep 2; curl -sS -k -m 1 https://good.test/") // cannot be served
+	if after, err := l.Strays(); err != nil || after != before {
+		t.Errorf("%d packets reached the net: %v", after-before, err)
+	}
+	if !strings.Contains(g.Stderr(), "too many open files") {
+		t.Error("it had descriptors enough: nothing was tried")
+	}
+	if !within(30*time.Second, func() bool {
+		out, err := world.engine.exec(id, "/bin/curl", "-sS", "-k", "-m", "5", "https://good.test/")
+		return err == nil && strings.Contains(out, "good.test")
+	}) {
+		t.Errorf("it does not recover:\n%s", g.Stderr())
+	}
+}
