@@ -108,7 +108,7 @@ func (x *exchange) mask(resp *http.Response) error {
 		return errors.Join(errUnmaskable, err)
 	}
 	if stream, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
-		resp.Body = &maskedStream{ReadWriteCloser: stream, r: m.Reader(stream, func(name string) { x.masked.add(name, "message") })}
+		resp.Body = &maskedStream{ReadWriteCloser: stream, r: m.Messages(stream, func(name string) { x.masked.add(name, "message") })}
 	}
 	return nil
 }

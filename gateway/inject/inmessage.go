@@ -1,0 +1,63 @@
+package inject
+
+import "io"
+
+// Messages returns src, which is what the upstream of a WebSocket sends after
+// the handshake, with values covered in its messages and control frames. It
+// holds nothing of a message back once the message has ended. Frames that are
+// masked, which none of a server's may be (RFC 6455, section 5.1), end it.
+func (m *Masker) Messages(src io.Reader, hit func(name string)) io.Reader {
+	r := &maskedMessages{m: m, src: src, hit: hit, buf: make([]byte, bodyChunk)}
+	r.all, r.end = true, func() { r.cover(r.control, r.controlAt, len(r.control)) }
+	return r
+}
+
+// maskedMessages covers values in what the frames of a server hold.
+type maskedMessages struct {
+	frames
+	m   *Masker
+	src io.Reader
+	hit func(name string)
+	buf []byte
+	err error
+
+	ready []byte // may go out
+}
+
+func (r *maskedMessages) Read(b []byte) (int, error) {
+	for len(r.ready) == 0 && r.err == nil && len(b) > 0 {
+		n, err := r.src.Read(r.buf)
+		r.take(r.buf[:n])
+		if r.masked {
+			r.err = malformed("WebSocket frame")
+			break
+		}
+		r.err = err
+		keep := len(r.plain)
+		if err == nil {
+			keep = r.m.seek.open(r.plain)
+		}
+		r.cover(r.plain, r.at, keep)
+		r.ready = r.release(keep, err != nil)
+	}
+	if len(r.ready) > 0 {
+		n := copy(b, r.ready)
+		r.ready = r.ready[n:]
+		return n, nil
+	}
+	return 0, r.err
+}
+
+// cover covers the values that begin in plain before keep. What begins behind
+// is found again when more has come.
+func (r *maskedMessages) cover(plain []byte, at []int, keep int) {
+	each(r.m.seek, plain, func(p, start int) {
+		if start >= keep {
+			return
+		}
+		r.hit(r.m.names[r.m.seek.owner[p]])
+		for _, i := range at[start : start+len(r.m.seek.patterns[p])] {
+			r.raw[i] = filler
+		}
+	})
+}
