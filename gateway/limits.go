@@ -88,16 +88,9 @@ func (a *allowances) of(set *policy.Set, sb *identity.Sandbox, rule *policy.Rule
 // ruleKey tells rules apart by what they match, so that two of one host do
 // not share what they may use, and a rule keeps what it has used when it moves.
 func ruleKey(r *policy.Rule) string {
-	key := r.Owner + " " + r.Action.String() + " " + r.Host
-	if narrow := fmt.Sprint(r.Repo, r.Ports, r.Schemes, r.Access, r.Methods, r.Paths, r.Query, r.Headers); narrow != anyOfHost {
-		sum := sha256.Sum256([]byte(narrow))
-		key += " " + hex.EncodeToString(sum[:8])
-	}
-	return key
+	sum := sha256.Sum256([]byte(fmt.Sprint(r.Repo, r.Ports, r.Schemes, r.Access, r.Methods, r.Paths, r.Query, r.Headers)))
+	return r.Owner + " " + r.Action.String() + " " + r.Host + " " + hex.EncodeToString(sum[:8])
 }
-
-// anyOfHost is what a rule says that names nothing but its host.
-var anyOfHost = fmt.Sprint("", []uint16(nil), []policy.Scheme(nil), "", []string(nil), []string(nil), map[string][]string(nil), map[string][]string(nil))
 
 func (a *allowances) get(key string, l policy.Limits) *allowance {
 	a.mu.Lock()
