@@ -93,7 +93,7 @@ func configure(name string, addresses ...string) error {
 	for _, a := range addresses {
 		prefixes = append(prefixes, netip.MustParsePrefix(a))
 	}
-	return errors.Join(netlink.LinkSetUp(link), addAddresses(link, prefixes))
+	return errors.Join(netlink.LinkSetUp(link), addAddresses(link, prefixes, false))
 }
 
 func defaultRoute(name, gateway string) error {
