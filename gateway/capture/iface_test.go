@@ -339,7 +339,7 @@ func TestListenersAreNotTheHosts(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := addAddresses(lo, []netip.Prefix{single(ownAddr4()), single(ownAddr6())}); err != nil {
+		if err := addAddresses(lo, []netip.Prefix{single(ownAddr4()), single(ownAddr6())}, false); err != nil {
 			return err
 		}
 		for _, l := range append(append([]net.Listener{}, sockets.TCP...), sockets.DNSListeners...) {
