@@ -148,7 +148,8 @@ func (g *Guard) Name(host string) *Refusal {
 // Body returns src, from which reading ends with a *Refusal when a value
 // that is held, or an encoding of it, comes; what is before it may have been
 // read. Place is the place that is recorded. Bytes that may be the beginning
-// of a value are held back until more comes.
+// of a value are held back until more comes, if they are more than a slight
+// piece of it.
 func (g *Guard) Body(src io.Reader, place string) io.Reader {
 	if g.out.text == nil {
 		return src
@@ -186,6 +187,7 @@ type watchedBody struct {
 	o     *outgoing
 	place string
 	held  []byte // may be the beginning of a value
+	given int    // how many bytes of held have been read
 	ready []byte
 	buf   []byte
 	err   error
@@ -212,8 +214,12 @@ func (w *watchedBody) Read(b []byte) (int, error) {
 		if err == nil {
 			keep = w.o.text.open(text)
 		}
-		w.held = append(w.held[:0], text[keep:]...)
-		w.ready = text[:keep]
+		from, give := w.given, max(keep, w.given)
+		if w.o.text.slight(text[keep:]) {
+			give = len(text)
+		}
+		w.held, w.given = append(w.held[:0], text[keep:]...), give-keep
+		w.ready = text[from:give]
 	}
 	if len(w.ready) > 0 {
 		n := copy(b, w.ready)

@@ -87,7 +87,8 @@ func (m *Masker) Header(h http.Header, hit func(name, header string)) {
 
 // Reader returns src with values covered. What it gives back is as long as
 // what it reads, and it holds nothing back but bytes that may be the
-// beginning of a value; hit is called for each value, from Read.
+// beginning of a value, if they are more than a slight piece of it; hit is
+// called for each value, from Read.
 func (m *Masker) Reader(src io.Reader, hit func(name string)) io.Reader {
 	return &maskReader{m: m, src: src, hit: hit}
 }
@@ -106,6 +107,7 @@ type maskReader struct {
 	first bool // nothing of it has been judged
 
 	held    []byte // read, and not judged yet
+	given   int    // how many bytes of held have been given back
 	covered int    // how many bytes of held are part of a value
 	ready   []byte // judged, and not given back yet
 	buf     []byte // for a caller whose buffer is too small
@@ -122,7 +124,7 @@ func (r *maskReader) Read(b []byte) (int, error) {
 	if len(r.ready) == 0 && r.err == nil {
 		room := len(r.held) + r.m.seek.longest
 		if len(b) >= max(room, minBuffer) {
-			n := r.fill(b)
+			n := copy(b, r.fill(b))
 			if n > 0 || r.err == nil {
 				return n, nil
 			}
@@ -131,7 +133,7 @@ func (r *maskReader) Read(b []byte) (int, error) {
 		if len(r.buf) < max(room, minBuffer) {
 			r.buf = make([]byte, max(room, minBuffer))
 		}
-		r.ready = r.buf[:r.fill(r.buf)]
+		r.ready = r.fill(r.buf)
 	}
 	if len(r.ready) > 0 {
 		n := copy(b, r.ready)
@@ -141,9 +143,9 @@ func (r *maskReader) Read(b []byte) (int, error) {
 	return 0, r.err
 }
 
-// fill reads into b until something can be given back, and returns how much.
-// It is longer than what is held.
-func (r *maskReader) fill(b []byte) int {
+// fill reads into b, which is longer than what is held, until something can
+// be given back, and returns that.
+func (r *maskReader) fill(b []byte) []byte {
 	for {
 		n := copy(b, r.held)
 		k, err := r.src.Read(b[n:])
@@ -164,14 +166,18 @@ func (r *maskReader) fill(b []byte) int {
 		if r.edges {
 			spans = append(spans, r.cut(text, err != nil)...)
 		}
+		from, give := r.given, max(keep, r.given)
+		if !r.edges && r.m.seek.slight(text[keep:]) {
+			give = n
+		}
 		r.held = append(r.held[:0], text[keep:]...)
-		r.covered = 0
+		r.covered, r.given = 0, give-keep
 		for _, s := range spans {
 			r.covered = max(r.covered, s.end-keep)
-			fill(text[s.start:min(s.end, keep)])
+			fill(text[s.start:min(s.end, give)])
 		}
-		if keep > 0 || err != nil {
-			return keep
+		if give > from || err != nil {
+			return b[from:give]
 		}
 	}
 }

@@ -105,6 +105,43 @@ func TestWS01MessagesComeWhole(t *testing.T) {
 	}
 }
 
+// TestH113StreamsComeWhole: what a peer of a stream waits for is passed on to
+// its last byte, unless it ends in a long piece of a value.
+func TestH113StreamsComeWhole(t *testing.T) {
+	g := NewGuard([]secrets.Held{{Name: "API_KEY", Value: mustValue(t, talk)}})
+	for name, reader := range map[string]func(io.Reader) io.Reader{
+		"to the upstream":   func(r io.Reader) io.Reader { return g.Body(r, "body") },
+		"from the upstream": func(r io.Reader) io.Reader { return g.Masker([]string{"API_KEY"}, nil).Reader(r, noHit) },
+	} {
+		c := &conversation{random: rand.New(rand.NewPCG(1, 2))}
+		r := reader(c)
+		for range 50 {
+			for _, p := range encodings(talk) {
+				for n := range slightMost + 1 {
+					c.rest = []byte("so " + p[:n])
+					if got, err := said(r); err != nil || string(got) != "so "+p[:n] {
+						t.Fatalf("%s: %q of %q came: %v", name, got, "so "+p[:n], err)
+					}
+				}
+			}
+		}
+		for _, p := range encodings(talk) { // after its beginning a value is known all the same
+			c.rest = []byte(" " + p[:2])
+			if got, err := said(r); string(got) != " "+p[:2] {
+				t.Fatalf("%s: %q, %v", name, got, err)
+			}
+			c.rest = []byte(p[2:] + " ")
+			got, err := said(r)
+			if want := strings.Repeat("*", len(p)-2) + " "; string(got) != want && err == nil {
+				t.Errorf("%s: %q of %q, %v", name, got, p, err)
+			}
+			if err != nil {
+				r = reader(c)
+			}
+		}
+	}
+}
+
 // TestWS01ValuesInMessagesAreCovered: a value is covered however it is cut
 // into frames and reads, and nothing else is.
 func TestWS01ValuesInMessagesAreCovered(t *testing.T) {

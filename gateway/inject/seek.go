@@ -86,3 +86,29 @@ func (s *seeker) open(text []byte) int {
 	}
 	return len(text)
 }
+
+// slightMost is the most bytes of a value that may go out before it is known
+// whether the rest of it follows. A stream in which a peer waits for the last
+// bytes of the other's message often stops at such a piece; at a longer one by
+// chance it does not. In bytes.
+const slightMost = 3
+
+// slightOf is the shortest value of which that is little, in bytes.
+const slightOf = 16
+
+// slight says whether the beginnings of patterns in piece, which is the end
+// of a text from where open says, tell nothing of worth.
+func (s *seeker) slight(piece []byte) bool {
+	if len(piece) > slightMost {
+		return false
+	}
+	for i := range piece {
+		for _, p := range s.first[piece[i]] {
+			pattern, n := s.patterns[p], len(piece)-i
+			if len(pattern) > n && len(pattern) < slightOf && pattern[:n] == string(piece[i:]) {
+				return false
+			}
+		}
+	}
+	return true
+}
