@@ -73,6 +73,9 @@ func TestP2OneIdentity(t *testing.T) {
 	l := begin(t)
 	g := l.Gateway(t, lab.GatewayOptions{Policy: p2Policy()})
 	s := g.Attach(t, "p2")
+	for _, name := range []string{"a.p2.test", "b.p2.test"} {
+		origin(name).SetProtocols("http/1.1") // every byte is then of a request
+	}
 	t.Run("h1", func(t *testing.T) { p2TLS(t, s, "http/1.1", p2AskH1) })
 	t.Run("h2", func(t *testing.T) { p2TLS(t, s, "h2", p2AskH2) })
 	t.Run("plain", func(t *testing.T) { p2Plain(t, s) })
