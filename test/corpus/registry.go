@@ -143,15 +143,15 @@ func Titles() map[string]string {
 // package: where they are, or why they cannot be run.
 func Elsewhere() map[string]string {
 	return map[string]string{
-		"SEC-10": "gateway/inject: places query and path",
-		"SEC-12": "gateway/inject: place body",
-		"SEC-14": "gateway/inject: place body",
-		"SEC-17": "not offered: requests that are signed with the key are not re-signed",
-		"SEC-19": "not offered: answers of token endpoints are not rewritten",
-		"SEC-20": "not offered: what a client computes from a key needs the key; a source that mints a token is the recipe",
+		"SEC-10": "test/secrets: TestPlacesEachProtocol",
+		"SEC-12": "test/secrets: TestSEC12BodyLengths",
+		"SEC-14": "test/secrets: TestSEC14CompressedBodies, TestSEC14Bombs",
+		"SEC-17": "test/secrets: TestAWSClients, TestAWSSignedChunks, TestAWSRefused",
+		"SEC-19": "gateway: TestOAuthTokenEndpoint; test/secrets: TestOAuth2ClientCredentials, TestOAuth2RefreshToken",
+		"SEC-20": "test/secrets: TestGoogleServiceAccount, TestGitHubApp",
 		"TLS-11": "certs: tests of rotation",
 		"TLS-14": "not offered: trust comes with the environment; a client without it is recorded as client_rejected_ca",
 		"TLS-17": "not run: needs a container engine in the sandbox",
-		"WS-02":  "gateway/inject: place websocket",
+		"WS-02":  "test/secrets: TestPlacesWebSocket",
 	}
 }

@@ -64,7 +64,7 @@ func awsHosts(t *testing.T, hosts ...string) func() []string {
 }
 
 // TestAWSClients: the AWS command line and boto3, unmodified, whose keys are
-// placeholders, reach services that take the real ones alone. SEC-23.
+// placeholders, reach services that take the real ones alone. SEC-17, SEC-23.
 func TestAWSClients(t *testing.T) {
 	taken := awsHosts(t, "s3.aws.test", "bucket.s3.aws.test", "dynamodb.aws.test")
 	b, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()

@@ -105,8 +105,8 @@ sandbox "s1" {
 }
 
 // TestOAuth2ClientCredentials: the gateway takes the token, the sandbox uses
-// its placeholder, and a client that asks the endpoint itself is given the
-// placeholder, without a byte of its request leaving.
+// its placeholder. SEC-19; for a client that asks the endpoint itself see
+// TestOAuthTokenEndpoint of package gateway.
 func TestOAuth2ClientCredentials(t *testing.T) {
 	const host, token = "api.oauth.test", "REAL-access-4be1970c"
 	i := newIssuer(t, func(*http.Request) (int, string) {
@@ -196,6 +196,7 @@ func claims(t *testing.T, key *rsa.PrivateKey, token string) map[string]any {
 	return out
 }
 
+// TestGitHubApp: installation tokens are minted outside. SEC-20.
 func TestGitHubApp(t *testing.T) {
 	const host, token = "api.github-app.test", "ghs_REALtoken4c0aa91be77d"
 	key, text := rsaKey(t)
@@ -222,6 +223,8 @@ func TestGitHubApp(t *testing.T) {
 	}
 }
 
+// TestGoogleServiceAccount: the token is signed outside, so that no key is
+// needed inside. SEC-20.
 func TestGoogleServiceAccount(t *testing.T) {
 	const host = "pubsub.google.test"
 	key, text := rsaKey(t)

@@ -112,7 +112,7 @@ func formsOf(value string) []form {
 		{"URL", url.QueryEscape(value), url.QueryEscape(value)}, {"path", url.PathEscape(value), url.PathEscape(value)}}
 	for phase := range 3 {
 		text := base64.StdEncoding.EncodeToString([]byte("abc"[:phase] + value + "tail"))
-		out = append(out, form{fmt.Sprintf("base64 at %d", phase), text, text[4 : len(text)-12]})
+		out = append(out, form{fmt.Sprintf("base64 at %d", phase), text, text[4 : len(text)-8]})
 	}
 	quoted := strings.NewReplacer(`"`, `\"`).Replace(value)
 	escaped := strings.NewReplacer(`"`, `\"`, "<", `\u003c`, ">", `\u003e`, "&", `\u0026`).Replace(value)
