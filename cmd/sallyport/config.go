@@ -21,6 +21,7 @@ import (
 type daemonFile struct {
 	State    string         `hcl:"state,optional"`
 	Policy   []string       `hcl:"policy,optional"`
+	Confine  bool           `hcl:"confine,optional"` // to the files that it needs
 	Log      *logBlock      `hcl:"log,block"`
 	Captures []captureBlock `hcl:"capture,block"`
 	DNS      *dnsBlock      `hcl:"dns,block"`

@@ -123,7 +123,10 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	if err := d.openMetrics(); err != nil {
 		return nil, err
 	}
-	return d, d.openCaptures()
+	if err := d.openCaptures(); err != nil {
+		return nil, err
+	}
+	return d, d.harden()
 }
 
 func (f *serveFlags) readConfig(p paths) (*daemonFile, error) {
