@@ -1,0 +1,76 @@
+//go:build linux
+
+package secrets_test
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/test/lab"
+)
+
+// TestRotation: a value that is replaced is used from then on, without a
+// restart; a request under way keeps the one that it began with; and the old
+// one is still masked and looked for.
+func TestRotation(t *testing.T) {
+	const old, fresh = "REAL-old-6f0c1b7d22", "REAL-new-a9145e03cc"
+	const host = "rotate.mask.test"
+	policy := world.lab.MustPolicy(t, maskPolicy, old)
+	path := regexp.MustCompile(`path = "([^"]*)"`).FindStringSubmatch(policy)[1]
+	s := &inside{Sandbox: world.lab.RunSandbox(t, lab.RunOptions{Policy: policy, Sandbox: "s1"})}
+	t.Cleanup(func() { s.search(t, old); s.search(t, fresh) })
+	release, entered := make(chan struct{}), make(chan struct{}, 1)
+	origin(host).SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			entered <- struct{}{}
+			<-release
+		}
+		_, _ = io.WriteString(w, "it was "+old+" and is "+strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	}))
+	slow := make(chan lab.Answer, 1)
+	go func() {
+		a, err := lab.Try(s.Client(t, false), lab.NewRequest(t, "GET", "https://"+host+"/slow", "", "Authorization: Bearer $API_KEY"))
+		if err != nil {
+			a.Body = err.Error()
+		}
+		slow <- a
+	}()
+	<-entered
+	next := filepath.Join(filepath.Dir(path), world.lab.Unique("next"))
+	if err := os.WriteFile(next, []byte(fresh+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, path); err != nil { // as secret stores do it
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		a := s.get(t, "https://"+host+"/", "Authorization: Bearer $API_KEY")
+		passed(t, a)
+		if got := header("Authorization")(last(t, host)); got == "Bearer "+fresh {
+			if want := "it was " + strings.Repeat("*", len(old)) + " and is " + strings.Repeat("*", len(fresh)); a.Body != want {
+				t.Errorf("the sandbox got %q", a.Body)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the new value is not used")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	close(release)
+	a := <-slow
+	s.keep(a.Body)
+	if a.Status != 200 || strings.Contains(a.Body, old) {
+		t.Errorf("the request under way got %d %q", a.Status, a.Body)
+	}
+	for _, value := range []string{old, fresh} {
+		refused(t, s.get(t, "https://"+host+"/?x="+value), "secret_exfiltration")
+	}
+}
