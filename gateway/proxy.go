@@ -35,6 +35,9 @@ type proxied struct {
 
 	// sandbox is whose connection it is, from the first right credential on.
 	sandbox *identity.Sandbox
+	// known is called when it has one. It is set where that may be long after
+	// the connection was handed on.
+	known func()
 }
 
 const (
@@ -60,7 +63,11 @@ func (g *Gateway) serveProxied(ctx context.Context, nc net.Conn, owner Credentia
 	strangers := &g.front.strangers
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	known := sync.OnceFunc(func() { stop(); strangers.Add(-1) })
-	defer known()
+	defer func() {
+		if p.known == nil {
+			known()
+		}
+	}()
 	if strangers.Add(1) > maxStrangers {
 		_ = nc.Close() // nothing was asked
 		return
@@ -107,8 +114,7 @@ func (p *proxied) serveHTTPProxy(known func()) {
 			}
 		}
 		if !bytes.HasPrefix(p.held, []byte(method)) {
-			known()
-			p.servePlainProxy()
+			p.servePlainProxy(known)
 			return
 		}
 		head, d := p.head()

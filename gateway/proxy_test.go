@@ -445,3 +445,49 @@ func TestProxyForgetsASandbox(t *testing.T) {
 	l.g.Forget(l.sandbox.ID)
 	ended(t, c, 5*time.Second)
 }
+
+// TestProxyCountsStrangers: a connection that asks for nothing but a
+// credential counts as a stranger's until one is shown, in whichever form it
+// asks.
+func TestProxyCountsStrangers(t *testing.T) {
+	l := newLab(t)
+	o := l.origin(t)
+	l.allow("plain.test", o.port)
+	l.load()
+	addr, target := l.proxy(t), fmt.Sprintf("plain.test:%d", o.port)
+	ask := func(c net.Conn, r *bufio.Reader, auth string) int {
+		_, err := fmt.Fprintf(c, "GET http://%s/hello HTTP/1.1\r\nHost: %s\r\n%s\r\n", target, target, auth)
+		must(t, err)
+		resp, _, err := body(http.ReadResponse(r, nil))
+		must(t, err)
+		return resp.StatusCode
+	}
+	strangers := &l.g.front.strangers
+	awaitStrangers := func(want int64) {
+		t.Helper()
+		for end := time.Now().Add(5 * time.Second); strangers.Load() != want; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d strangers, want %d", strangers.Load(), want)
+			}
+		}
+	}
+	strangers.Add(maxStrangers - 2)
+	defer strangers.Add(2 - maxStrangers)
+	one, r1 := speak(t, addr, "")
+	two, _ := speak(t, addr, "G")
+	if got := ask(one, r1, ""); got != http.StatusProxyAuthRequired {
+		t.Fatalf("without a credential: %d", got)
+	}
+	awaitStrangers(maxStrangers)
+	three, _ := speak(t, addr, "")
+	ended(t, three, 5*time.Second)
+	must(t, two.Close())
+	awaitStrangers(maxStrangers - 1)
+	if got := ask(one, r1, "Proxy-Authorization: "+basic("ci", proxyPassword)+"\r\n"); got != http.StatusOK {
+		t.Fatalf("with a credential: %d", got)
+	}
+	awaitStrangers(maxStrangers - 2)
+	must(t, one.Close())
+	time.Sleep(20 * time.Millisecond)
+	awaitStrangers(maxStrangers - 2)
+}

@@ -12,11 +12,14 @@ import (
 
 // servePlainProxy serves requests with absolute targets. Each may be for
 // another host, and each is an attempt of its own; the connection between the
-// client and the proxy is none.
-func (p *proxied) servePlainProxy() {
+// client and the proxy is none. known is called when it is known whose it is,
+// or when it is closed.
+func (p *proxied) servePlainProxy(known func()) {
 	c := p.conn(nil)
+	p.known = known
 	c.client, c.scheme, c.proxied = newMeter(p.nc), policy.HTTP, p
 	c.client.unread(p.held)
+	c.client.whenClosed(known)
 	_ = p.nc.SetDeadline(time.Time{}) // the server sets its own
 	p.g.front.plain(c)
 }
@@ -116,6 +119,7 @@ func (p *proxied) bind(front, c *conn) *policy.Decision {
 		return deny(policy.ConnectionLimit, "the sandbox holds too many connections at once")
 	}
 	front.client.whenClosed(out)
+	p.known()
 	p.sandbox, front.sandbox = c.sandbox, c.sandbox
 	if !p.g.opened.add(front) {
 		front.client.reset()
