@@ -63,7 +63,7 @@ func (g *Gateway) serveConn(ctx context.Context, nc net.Conn, in *Inbound) {
 		c.refuse(policy.Decision{Reason: policy.UnknownSandbox, Message: "no sandbox claims this address"})
 		return
 	}
-	c.sandbox = sb
+	c.sandbox, c.client.used = sb, &g.state(sb.ID).used
 	out, ok := g.admit(sb, c.connectionLimit())
 	if !ok {
 		c.refuse(policy.Decision{Reason: policy.ConnectionLimit, Message: "the sandbox holds too many connections at once"})

@@ -264,6 +264,18 @@ const (
 type sandboxState struct {
 	open    atomic.Int64
 	explain *rate.Limiter
+	used    usage
+}
+
+// usage is what one life of a sandbox has sent and received, in bytes, over
+// all its connections.
+type usage struct{ sent, received atomic.Int64 }
+
+// Used returns what the sandbox of a lifecycle ID has sent and received, in
+// bytes, over all its connections.
+func (g *Gateway) Used(id string) (sent, received int64) {
+	u := &g.state(id).used
+	return u.sent.Load(), u.received.Load()
 }
 
 func (g *Gateway) state(id string) *sandboxState {

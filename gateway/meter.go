@@ -16,6 +16,7 @@ import (
 type meter struct {
 	net.Conn
 	in, out atomic.Int64 // bytes read from and written to the sandbox
+	used    *usage       // of the sandbox; nil until it is known who speaks
 
 	held    []byte        // peeked, to be read again; used by one reader at a time
 	stall   time.Duration // bounds each write; 0 does not. Set before the connection is shared
@@ -40,9 +41,23 @@ func (m *meter) peek(wait time.Duration) ([]byte, error) {
 	}
 	b := make([]byte, peekSize)
 	n, err := m.Conn.Read(b)
-	m.in.Add(int64(n))
+	m.took(n)
 	m.held = b[:n]
 	return m.held, errors.Join(err, m.Conn.SetReadDeadline(time.Time{}))
+}
+
+func (m *meter) took(n int) {
+	m.in.Add(int64(n))
+	if m.used != nil {
+		m.used.sent.Add(int64(n))
+	}
+}
+
+func (m *meter) gave(n int) {
+	m.out.Add(int64(n))
+	if m.used != nil {
+		m.used.received.Add(int64(n))
+	}
 }
 
 // unread puts bytes that were read before what is still to come.
@@ -57,7 +72,7 @@ func (m *meter) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	n, err := m.Conn.Read(p)
-	m.in.Add(int64(n))
+	m.took(n)
 	return n, err
 }
 
@@ -66,7 +81,7 @@ func (m *meter) Write(p []byte) (int, error) {
 		_ = m.Conn.SetWriteDeadline(time.Now().Add(m.stall)) // an error comes again from Write
 	}
 	n, err := m.Conn.Write(p)
-	m.out.Add(int64(n))
+	m.gave(n)
 	return n, err
 }
 

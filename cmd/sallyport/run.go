@@ -181,6 +181,8 @@ func (f *runFlags) ended(st *stack, sb *identity.Sandbox, argv []string, r captu
 		r.ExitCode = notRun.Code
 	}
 	run := &audit.Run{Argv: argv, Exit: &r.ExitCode, TimedOut: r.TimedOut, CPUMS: r.CPU.Milliseconds(), MaxRSS: r.MaxRSS}
+	sent, received := st.gateway.Used(sb.ID)
+	run.Bytes = &audit.Bytes{Sent: sent, Received: received}
 	if r.Signal != 0 {
 		run.Signal = r.Signal.String()
 	}

@@ -89,7 +89,7 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	}
 	s, err := file.settings(p)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", f.configPath(p), err)
 	}
 	if len(f.policy) > 0 {
 		s.policy = f.policy
@@ -129,10 +129,17 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	return d, d.harden()
 }
 
+// configPath is where the daemon file is, if there is one.
+func (f *serveFlags) configPath(p paths) string {
+	if f.config != "" {
+		return f.config
+	}
+	return filepath.Join(p.config, "sallyport.hcl")
+}
+
 func (f *serveFlags) readConfig(p paths) (*daemonFile, error) {
-	path := f.config
-	if path == "" {
-		path = filepath.Join(p.config, "sallyport.hcl")
+	path := f.configPath(p)
+	if f.config == "" {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			return &daemonFile{}, nil
 		}

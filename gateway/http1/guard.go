@@ -26,7 +26,7 @@ const (
 
 	maxChunkLine = 512 // bytes of a chunk-size line with its extensions
 	maxTrailer   = 16 << 10
-	readSize     = 4 << 10
+	readSize     = 1 << 10 // kept while a connection is idle; longer heads grow it
 )
 
 // Violation is why a head is refused.
