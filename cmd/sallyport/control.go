@@ -91,6 +91,7 @@ func (c *control) routes() http.Handler {
 	mux.HandleFunc("POST /v1/reload", c.reload)
 	mux.HandleFunc("POST /v1/policy/plan", c.comparePolicy)
 	mux.HandleFunc("GET /v1/secrets", c.secrets)
+	mux.HandleFunc("POST /v1/secrets/{name}/check", c.checkSecret)
 	mux.HandleFunc("GET /v1/sandboxes", c.list)
 	mux.HandleFunc("POST /v1/sandboxes", c.attach)
 	mux.HandleFunc("GET /v1/sandboxes/{id}", c.show)

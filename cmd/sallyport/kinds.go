@@ -32,7 +32,23 @@ type sourceKind struct {
 	passes    func(a attributes) []string // variables with which it fetches; nil: none
 
 	// How the value is used, when it is not put in a placeholder's place.
-	use func(a attributes, s *inject.Secret) // nil: it is
+	use    func(a attributes, s *inject.Secret) // nil: it is
+	unsent bool                                 // it stands nowhere in a request, and so has no places
+}
+
+// misplaced says what a secret must not say whose value is never sent; ""
+// for nothing.
+func (k sourceKind) misplaced(s policy.Secret) string {
+	if !k.unsent {
+		return ""
+	}
+	for name, given := range map[string]bool{"headers": len(s.Headers) > 0, "query": len(s.Query) > 0, "path": s.Path,
+		"body": s.Body != nil, "websocket": s.WebSocket, "set": s.Set} {
+		if given {
+			return name
+		}
+	}
+	return ""
 }
 
 // sourceKinds are the kinds of secret source, by the label of the block.
@@ -97,6 +113,7 @@ func sourceKinds() map[string]sourceKind {
 			use: func(a attributes, s *inject.Secret) {
 				s.Sign = &inject.Signing{Services: a.list("services"), Regions: a.list("regions")}
 			},
+			unsent: true,
 		},
 		"oauth2": {
 			schema: schema(attr("token_url", text, true), attr("client_id", text, true), attr("grant", text, false),
@@ -129,8 +146,9 @@ func sourceKinds() map[string]sourceKind {
 			open: func(a attributes) (secrets.Source, error) {
 				return clientcert.New(clientcert.Config{CertFile: a.text("cert_file"), KeyFile: a.text("key_file")})
 			},
-			files: func(a attributes) []string { return a.texts("cert_file", "key_file") },
-			use:   func(_ attributes, s *inject.Secret) { s.Certificate = true },
+			files:  func(a attributes) []string { return a.texts("cert_file", "key_file") },
+			use:    func(_ attributes, s *inject.Secret) { s.Certificate = true },
+			unsent: true,
 		},
 		"age": {
 			schema: schema(attr("path", text, true), attr("identity", text, true), attr("key", text, false)),

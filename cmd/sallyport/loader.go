@@ -92,6 +92,10 @@ func (l *loader) openStore(declared []policy.Secret) []policy.Problem {
 		if _, err := secrets.ParseTemplate(s.Placeholder); s.Placeholder != "" && err != nil {
 			problems = append(problems, policy.Problem{Pos: s.Pos, Severity: policy.Error, Summary: fmt.Sprintf("secret %q: placeholder: %v", s.Name, err)})
 		}
+		if name := sourceKinds()[s.Source.Kind].misplaced(s); name != "" {
+			problems = append(problems, policy.Problem{Pos: s.Pos, Severity: policy.Error,
+				Summary: fmt.Sprintf("secret %q: a source of kind %q is never sent, so %s has no meaning", s.Name, s.Source.Kind, name)})
+		}
 		src, err := openSource(s.Source)
 		if err != nil {
 			problems = append(problems, policy.Problem{Pos: s.Source.Pos, Severity: policy.Error,

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -31,6 +30,7 @@ func secretCommand() *cobra.Command {
 	check := &cobra.Command{Use: "check NAME...", Short: "Fetch secrets from this place, and say whether it worked",
 		Example: "  sallyport secret check --policy sallyport.hcl OPENAI_API_KEY\n  sallyport secret check --all",
 		RunE:    func(_ *cobra.Command, names []string) error { return f.check(names) }}
+	check.Flags().StringVar(&f.socket, "socket", "", "control socket of the daemon that fetches them in the stead of this process")
 	check.Flags().BoolVar(&f.all, "all", false, "every secret of the policy")
 	cmd.AddCommand(ls, check, f.setCommand(), f.rmCommand())
 	return cmd
@@ -79,10 +79,7 @@ func (f *secretFlags) check(names []string) error {
 		if s == nil {
 			return noSecret(name)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), checkTime)
-		err := snap.Secrets.Check(ctx, name)
-		cancel()
-		if err != nil {
+		if err := f.fetch(snap.Secrets, name); err != nil {
 			failed++
 			fmt.Printf("FAIL  %s (%s, %s): %v\n", name, s.Source.Kind, s.Pos, err)
 			continue

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"sallyport/secrets"
 )
 
 // apiSecret is how a secret stands in the running daemon. It never holds a
@@ -31,6 +35,24 @@ func (c *control) secrets(w http.ResponseWriter, _ *http.Request) {
 		}
 	}
 	respond(w, http.StatusOK, out)
+}
+
+// checkSecret answers POST /v1/secrets/{name}/check: it fetches the secret
+// afresh from where the daemon is.
+func (c *control) checkSecret(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	snap := c.d.gateway.Snapshot()
+	if snap == nil || snap.Secrets == nil || snap.Policy.Secret(name) == nil {
+		respond(w, http.StatusNotFound, apiError{Error: fmt.Sprintf("the policy in force has no secret %q", name)})
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
+	defer cancel()
+	if err := snap.Secrets.Check(ctx, name); err != nil {
+		respond(w, http.StatusBadGateway, apiError{Error: err.Error()})
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // timeOrNil is t, or nil for none.
@@ -67,6 +89,18 @@ func (f *secretFlags) standing() (map[string]*apiSecret, error) {
 		out[list[i].Name] = &list[i]
 	}
 	return out, nil
+}
+
+// fetch fetches a secret from the place of this process or, where the socket
+// of a daemon was named, from the daemon's.
+func (f *secretFlags) fetch(s *secrets.Store, name string) error {
+	if f.socket != "" {
+		c := controlFlags{socket: f.socket}
+		return c.call(http.MethodPost, "/v1/secrets/"+url.PathEscape(name)+"/check", nil, nil)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
+	defer cancel()
+	return s.Check(ctx, name)
 }
 
 // list prints the secrets of the policy and, where a daemon runs, how old

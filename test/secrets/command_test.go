@@ -164,6 +164,65 @@ sandbox "s1" {
 	}
 }
 
+// TestSecretCheck: with a daemon's socket it is the daemon that fetches, from
+// its own place and with its own environment.
+func TestSecretCheck(t *testing.T) {
+	text := `
+secret "DAEMON_KEY" {
+  hosts = ["a.check.test"]
+  source "env" { name = "OF_THE_DAEMON" }
+}
+secret "GONE_KEY" {
+  hosts = ["a.check.test"]
+  source "env" { name = "OF_NOBODY" }
+}
+sandbox "s1" {
+  allow "a.check.test" { inject = ["DAEMON_KEY", "GONE_KEY"] }
+}
+`
+	const value = "REAL-of-the-daemon-31c7"
+	g := world.lab.Gateway(t, lab.GatewayOptions{Policy: map[string]string{"p.hcl": text}, Env: []string{"OF_THE_DAEMON=" + value}})
+	for _, tt := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"here", []string{"DAEMON_KEY"}, 1, "FAIL  DAEMON_KEY"},
+		{"there", []string{"DAEMON_KEY", "--socket", g.Socket()}, 0, "ok    DAEMON_KEY"},
+		{"not there", []string{"GONE_KEY", "--socket", g.Socket()}, 1, "FAIL  GONE_KEY"},
+		{"all", []string{"--all", "--socket", g.Socket()}, 1, "1 of 2 secrets cannot be had"},
+		{"no daemon", []string{"DAEMON_KEY", "--socket", "/nonexistent"}, 1, "no daemon answers"},
+	} {
+		out, code := command(t, "", append([]string{"secret", "check", "--policy", g.PolicyDir()}, tt.args...)...)
+		if code != tt.code || !strings.Contains(out, tt.says) || strings.Contains(out, value) {
+			t.Errorf("%s: exit %d: %s", tt.name, code, out)
+		}
+	}
+}
+
+// TestUnsentSecretsHaveNoPlaces: what could never be sent cannot be given a
+// place to be sent in.
+func TestUnsentSecretsHaveNoPlaces(t *testing.T) {
+	for attribute, line := range map[string]string{"query": `query = ["key"]`, "path": "path = true", "headers": `headers = ["X-Key"]`, "set": "set = true", "websocket": "websocket = true"} {
+		policy := file(t, `
+secret "AWS_KEY" {
+  hosts = ["a.check.test"]
+  `+line+`
+  source "aws" { credentials_file = "/etc/aws" }
+}
+`)
+		hcl := policy + ".hcl"
+		if err := os.Rename(policy, hcl); err != nil {
+			t.Fatal(err)
+		}
+		out, code := command(t, "", "secret", "ls", "--policy", hcl)
+		if code != 1 || !strings.Contains(out, attribute+" has no meaning") {
+			t.Errorf("%s: exit %d: %s", line, code, out)
+		}
+	}
+}
+
 // TestMemory: the gateway's memory is neither dumped nor, where it may lock
 // it, swapped.
 func TestMemory(t *testing.T) {
