@@ -57,3 +57,33 @@ func TestP3EarlyHints(t *testing.T) {
 		mu.Unlock()
 	}
 }
+
+// TestP3TrailersOfNoBody: trailers are covered behind a body without a byte too.
+func TestP3TrailersOfNoBody(t *testing.T) {
+	l := newLab(t)
+	ln := listen(t)
+	s := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Protocols: new(http.Protocols),
+		TLSConfig: &tls.Config{NextProtos: []string{"h2"}, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return l.origins.Leaf(h.ServerName) }},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "0")
+			w.Header().Set("Trailer", "X-After")
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			w.Header().Set("X-After", r.Header.Get("Authorization"))
+		})}
+	s.Protocols.SetHTTP2(true)
+	go func() { _ = s.ServeTLS(ln, "", "") }()
+	t.Cleanup(func() { _ = s.Close() })
+	l.allow("api.test", portOf(ln), func(r *policy.Rule) { r.Inject = []policy.Ref{{Name: secretName}} })
+	l.load()
+	for _, h2 := range []bool{false, true} {
+		q, err := http.NewRequest(http.MethodGet, "https://api.test:"+strconv.Itoa(int(portOf(ln)))+"/", nil)
+		must(t, err)
+		q.Header.Set("Authorization", "Bearer $"+secretName)
+		r, _, err := body(l.client(t, h2).Do(q))
+		must(t, err)
+		if got := r.Trailer.Get("X-After"); r.StatusCode != http.StatusOK || got != "Bearer "+strings.Repeat("*", len(secretValue)) {
+			t.Errorf("h2 %v: %d, trailer %q", h2, r.StatusCode, got)
+		}
+	}
+}

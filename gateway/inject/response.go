@@ -28,8 +28,10 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 	body := &maskedBody{m: m, resp: resp, src: resp.Body, hit: hit}
 	code := strings.ToLower(strings.TrimSpace(strings.Join(resp.Header["Content-Encoding"], ",")))
 	switch {
-	case resp.Body == http.NoBody || resp.ContentLength == 0 || resp.Request != nil && resp.Request.Method == http.MethodHead:
+	case resp.Body == http.NoBody || resp.Request != nil && resp.Request.Method == http.MethodHead:
 		return nil
+	case resp.ContentLength == 0:
+		body.Reader = resp.Body // over HTTP/2, trailers may come all the same
 	case code == "" || code == "identity":
 		if resp.StatusCode == http.StatusPartialContent {
 			if severalParts(resp.Header) {

@@ -136,10 +136,19 @@ func TestResponseThatCannotBeLookedInto(t *testing.T) {
 			}
 		}
 	})
+	t.Run("trailers of an empty body", func(t *testing.T) {
+		resp := respond("gzip", strings.NewReader(""), 0)
+		resp.Trailer = http.Header{"X-After": {reflected}}
+		if err := m.Response(resp, func(string, string) {}); err != nil || resp.ContentLength != 0 {
+			t.Fatalf("%v, %d bytes", err, resp.ContentLength)
+		}
+		if got, err := io.ReadAll(resp.Body); err != nil || len(got) != 0 || shows(resp.Trailer.Get("X-After"), reflected) {
+			t.Errorf("%q, %v, %v", got, err, resp.Trailer)
+		}
+	})
 	t.Run("no body", func(t *testing.T) {
 		for name, change := range map[string]func(*http.Response){
 			"HEAD":   func(r *http.Response) { r.Request = &http.Request{Method: "HEAD"} },
-			"empty":  func(r *http.Response) { r.ContentLength = 0 },
 			"NoBody": func(r *http.Response) { r.Body = http.NoBody },
 			"101":    func(r *http.Response) { r.StatusCode = 101 },
 		} {
