@@ -42,11 +42,19 @@ func (k sourceKind) misplaced(s policy.Secret) string {
 	if !k.unsent {
 		return ""
 	}
-	for name, given := range map[string]bool{"headers": len(s.Headers) > 0, "query": len(s.Query) > 0, "path": s.Path,
-		"body": s.Body != nil, "websocket": s.WebSocket, "set": s.Set} {
-		if given {
-			return name
-		}
+	switch {
+	case len(s.Headers) > 0:
+		return "headers"
+	case len(s.Query) > 0:
+		return "query"
+	case s.Path:
+		return "path"
+	case s.Body != nil:
+		return "body"
+	case s.WebSocket:
+		return "websocket"
+	case s.Set:
+		return "set"
 	}
 	return ""
 }

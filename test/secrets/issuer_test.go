@@ -251,7 +251,7 @@ func TestGoogleServiceAccount(t *testing.T) {
 // TestClientCertificate: the gateway shows a certificate that the sandbox
 // does not have, on connections of its own.
 func TestClientCertificate(t *testing.T) {
-	const host, without = "mtls.cert.test", "plain.cert.test"
+	const host = "mtls.cert.test"
 	clients, err := lab.NewAuthority("Clients")
 	if err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func TestClientCertificate(t *testing.T) {
 		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 	roots := x509.NewCertPool()
 	roots.AddCert(clients.Cert)
-	server, err := world.lab.Origins.CA.Leaf(host, func(c *x509.Certificate) { c.DNSNames = []string{host, without} })
+	server, err := world.lab.Origins.CA.Leaf(host, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,29 +289,30 @@ func TestClientCertificate(t *testing.T) {
 	}() // ends with Close
 	t.Cleanup(func() { _ = srv.Close() })
 	world.lab.DNS.Set(host, "60 A "+lab.Spare)
-	world.lab.DNS.Set(without, "60 A "+lab.Spare)
 	s := start(t, fmt.Sprintf(`
 secret "CLIENT_CERT" {
-  hosts = [%q]
-  source "client_cert" { cert_file = %q }
+  hosts = [%[1]q]
+  source "client_cert" { cert_file = %[2]q }
 }
 sandbox "s1" {
-  allow %q {
+  allow %[1]q {
     ports     = [9443]
+    paths     = ["/with/*"]
     addresses = DOCS
     inject    = ["CLIENT_CERT"]
   }
-  allow %q {
+  allow %[1]q {
     ports     = [9443]
+    paths     = ["/without/*"]
     addresses = DOCS
   }
 }
-`, host, file(t, pair), host, without), "no value is known beforehand")
-	for _, tt := range []struct{ host, want string }{{host, "gateway"}, {without, ""}, {host, "gateway"}} {
-		passed(t, s.get(t, "https://"+tt.host+":9443/"))
+`, host, file(t, pair)), "no value is known beforehand")
+	for _, tt := range []struct{ path, want string }{{"/with/a", "gateway"}, {"/without/a", ""}, {"/with/b", "gateway"}, {"/without/b", ""}} {
+		passed(t, s.get(t, "https://"+host+":9443"+tt.path))
 		if got := <-seen; got != tt.want {
-			t.Errorf("%s was shown %q", tt.host, got)
+			t.Errorf("%s was shown %q", tt.path, got)
 		}
 	}
-	refused(t, s.get(t, "https://"+host+":9443/", "Authorization: Bearer $CLIENT_CERT"), "placeholder_place")
+	refused(t, s.get(t, "https://"+host+":9443/with/c", "Authorization: Bearer $CLIENT_CERT"), "placeholder_place")
 }
