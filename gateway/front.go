@@ -161,9 +161,9 @@ func (t *clearConn) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
 	if !t.read {
 		t.read = n > 0
-		if _, ok := distrust(err); ok {
+		if _, ok := distrust(err, nil); ok {
 			t.read = true
-			t.c.recordHandshakeFailure(err)
+			t.c.recordHandshakeFailure(err, nil)
 		}
 	}
 	return n, err

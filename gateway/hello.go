@@ -181,7 +181,7 @@ func (c *conn) helloFailed(h *helloConn, err error, d policy.Decision, recorded 
 	case errors.Is(err, errNotOpened): // refused, and not to be explained
 		h.alert(alertUnrecognized)
 	case h.answering:
-		c.recordHandshakeFailure(err)
+		c.recordHandshakeFailure(err, h.last)
 	case d.Verdict == policy.Allow: // no leaf could be minted
 		c.g.Logger.Error("no certificate for a sandbox's connection", "host", c.host, "error", err)
 		h.alert(alertInternal)
@@ -191,36 +191,24 @@ func (c *conn) helloFailed(h *helloConn, err error, d policy.Decision, recorded 
 
 // recordHandshakeFailure writes the decision about a handshake that the
 // client broke off, with the reason where it is the common one.
-func (c *conn) recordHandshakeFailure(err error) {
+func (c *conn) recordHandshakeFailure(err error, last []byte) {
 	if c.refusal != nil || c.client.revoked.Load() != nil {
 		return // the connection was refused; that it was not told why is no attempt of its own
 	}
 	e := c.event(audit.KindTLS, audit.PhaseDecision)
 	d := policy.Decision{Reason: policy.ProtocolError, Message: "the TLS handshake failed"}
 	e.Error = &audit.Error{Class: "protocol", Detail: handshakeDetail(err)}
-	if alert, ok := distrust(err); ok {
-		d.Message = "the client does not trust the gateway's certificate authority; see http://" + Name + "/env.sh for the variables that make it"
+	if errors.Is(err, io.EOF) {
+		d.Message = "the client closed the connection when it had seen the gateway's certificate; " + trustHint("")
+	}
+	if alert, ok := distrust(err, last); ok {
+		d.Message = "the client does not trust the gateway's certificate authority; " + trustHint(alert)
 		e.Error.Class = "client_rejected_ca"
 		c.noteTLS(func(t *audit.TLS) { t.Alert = alert })
 		e.TLS = c.tls.Load()
 	}
 	e.decide(d)
 	c.g.recordOrLog(e)
-}
-
-// distrust says whether err is an alert by which a client says that it does
-// not trust a certificate, and names the alert.
-func distrust(err error) (string, bool) {
-	if err == nil {
-		return "", false
-	}
-	text := err.Error()
-	for _, alert := range []string{"unknown certificate authority", "bad certificate", "unknown certificate", "certificate unknown"} {
-		if strings.Contains(text, "remote error: tls: "+alert) {
-			return alert, true
-		}
-	}
-	return "", false
 }
 
 // handshakeDetail is what may be recorded of a handshake error: the alert's
@@ -246,13 +234,19 @@ type helloConn struct {
 	recording bool // a ClientHello is being read
 	answering bool // the gateway answers
 	seen      []byte
+	last      []byte // of what came after the ClientHello: its end, a few bytes
 }
 
 var errHelloTooLong = errors.New("the ClientHello is too long")
 
 func (h *helloConn) Read(p []byte) (int, error) {
 	if !h.recording && h.answering {
-		return h.meter.Read(p)
+		n, err := h.meter.Read(p)
+		if n > 0 {
+			end := append(h.last, p[max(0, n-plainAlertLen):n]...)
+			h.last = append(h.last[:0], end[max(0, len(end)-plainAlertLen):]...)
+		}
+		return n, err
 	}
 	if len(h.seen) >= maxHello {
 		return 0, errHelloTooLong

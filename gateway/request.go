@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -61,6 +62,15 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 		// client that waits for the answer never lets end.
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 always has it
 	}
+	body := in.Body // before it is wrapped
+	g.serveRequest(c, w, in)
+	if in.ProtoMajor == 1 && body != http.NoBody {
+		endBody(w, body)
+	}
+}
+
+// serveRequest is serveHTTP on a connection that is known.
+func (g *Gateway) serveRequest(c *conn, w http.ResponseWriter, in *http.Request) {
 	r := &request{g: g, c: c, snap: g.snap.Load(), id: audit.NewID(), started: g.Now(), w: w, in: in,
 		method: in.Method, decision: policy.Decision{Verdict: policy.Allow, Reason: policy.GatewayName}}
 	for _, step := range []func(*request) *policy.Decision{
@@ -97,6 +107,14 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 		return
 	}
 	r.forward()
+}
+
+// endBody sends the answer and takes in what is left of a small body. The
+// server would do so itself, but after it has stopped to watch the connection:
+// the end of the body starts that again, and the next request then panics.
+func endBody(w http.ResponseWriter, body io.Closer) {
+	_ = http.NewResponseController(w).Flush() // the client may have gone
+	_ = body.Close()                          // likewise
 }
 
 // readHead finds what was sent, byte for byte, and refuses what could be
