@@ -27,6 +27,7 @@ type probeFlags struct {
 	state   string
 	netns   string
 	pid     int
+	proxy   string
 	run     []string // further flags for run
 }
 
@@ -36,11 +37,16 @@ func probeCommand() *cobra.Command {
 		Use:   "probe",
 		Short: "Attack a sandbox from inside, and say promise by promise what held",
 		Long: `Make real attempts to get out of a sandbox, of every kind, from inside of it, and
-compare what came of each with the audit log. Without --netns and --pid a
-sandbox is made with "run" for it; with one of them the attempts are made in a
-namespace that the daemon serves. Exit 1 if one did not hold.`,
+compare what came of each with the audit log. Without --netns, --pid and --proxy
+a sandbox is made with "run" for it. With --netns the attempts are made in a
+network namespace that the daemon serves, be it attached or behind an interface;
+with --pid where a process of such a sandbox is, as in a container, in its file
+system too; with --proxy through an explicit proxy, with the sandbox's
+credential. Exit 1 if one did not hold.`,
 		Example: `  sallyport probe --policy sallyport.hcl
-  sallyport probe --sandbox ci --netns job1`,
+  sallyport probe --sandbox ci --netns job1
+  sallyport probe --sandbox ci --pid "$(docker inspect -f '{{.State.Pid}}' job)"
+  sallyport probe --sandbox ci --proxy 127.0.0.1:3128`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return f.probe() },
 	}
@@ -49,7 +55,9 @@ namespace that the daemon serves. Exit 1 if one did not hold.`,
 	fs.StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
 	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
 	fs.StringVar(&f.netns, "netns", "", "attached namespace: name below /run/netns, or path")
-	fs.IntVar(&f.pid, "pid", 0, "process in an attached namespace")
+	fs.IntVar(&f.pid, "pid", 0, "process in a sandbox, such as the first of a container")
+	fs.StringVar(&f.proxy, "proxy", "", "address:port of an explicit proxy")
+	cmd.MarkFlagsMutuallyExclusive("netns", "pid", "proxy")
 	fs.StringArrayVar(&f.run, "run-flag", nil, "a further flag for the run that is made, such as --ca-file=F (repeatable)")
 	fs.BoolVar(&f.json, "json", false, "one JSON object for each attempt")
 	return cmd
@@ -75,7 +83,7 @@ func (f *probeFlags) probe() error {
 	if f.state, err = stateFolder(f.state); err != nil {
 		return err
 	}
-	inside := f.netns != "" || f.pid != 0
+	inside := f.netns != "" || f.pid != 0 || f.proxy != ""
 	if err := makeState(f.state); err != nil {
 		return err
 	}
@@ -83,8 +91,17 @@ func (f *probeFlags) probe() error {
 		return err
 	}
 	plan := planProbe(snap.Policy, f.sandbox, l.secretsOf(f.sandbox))
-	if !inside {
-		plan.Hidden, plan.Sockets = append([]string{f.state}, l.sourceFiles()...), true
+	if !inside || f.pid != 0 {
+		plan.Hidden, plan.Sockets = append([]string{f.state}, l.sourceFiles()...), !inside
+	}
+	if inside {
+		plan.Resolver = probeResolver
+		if plan.Secret != "" {
+			plan.Value = l.table(snap.Policy).Placeholder(f.sandbox, plan.Secret)
+		}
+	}
+	if f.proxy != "" {
+		plan.Proxy = &probeProxy{Address: f.proxy, User: f.sandbox, Password: proxyPassword(l.key, f.sandbox)}
 	}
 	began := time.Now()
 	var out []byte
@@ -112,9 +129,14 @@ func (f *probeFlags) probe() error {
 	return f.report(all)
 }
 
+// probeResolver is who is asked in a sandbox whose own resolver is not known:
+// an address that nobody has (RFC 5737).
+const probeResolver = "192.0.2.53"
+
 // planProbe chooses from the policy what the attempts need.
 func planProbe(set *policy.Set, sandbox string, secrets []string) probePlan {
-	var plan probePlan
+	plan := probePlan{Peer: peerOf(set, sandbox)}
+	plan.Plain, plan.PlainPort = plainHost(set, sandbox)
 	for _, host := range exactHosts(set, sandbox) {
 		if plan.Host == "" {
 			plan.Host, plan.Port = host.name, host.port
@@ -150,6 +172,36 @@ func exactHosts(set *policy.Set, sandbox string) []hostPort {
 	return out
 }
 
+// plainHost is a host that a sandbox's own rules allow by name without TLS.
+func plainHost(set *policy.Set, sandbox string) (string, uint16) {
+	for _, r := range set.Sandbox(sandbox).Rules {
+		if r.Action != policy.ActionAllow || strings.HasPrefix(r.Host, "*") || policy.IsIP(r.Host) || !slices.Contains(r.Schemes, policy.HTTP) {
+			continue
+		}
+		if len(r.Ports) > 0 {
+			return r.Host, r.Ports[0]
+		}
+		return r.Host, 80
+	}
+	return "", 0
+}
+
+// peerOf is an address at which another sandbox may be: of its interface or,
+// where there is none, a virtual address that nobody was given.
+func peerOf(set *policy.Set, sandbox string) string {
+	for _, name := range set.Sandboxes() {
+		if name == sandbox {
+			continue
+		}
+		for _, p := range set.Sandbox(name).Match.CIDRs {
+			if p.Addr().Is4() {
+				return p.Addr().Next().String()
+			}
+		}
+	}
+	return "198.18.77.77"
+}
+
 // inRun makes a sandbox around the attempts.
 func (f *probeFlags) inRun(plan probePlan) ([]byte, error) {
 	exe, err := os.Executable()
@@ -174,12 +226,14 @@ func (f *probeFlags) inNamespace(plan probePlan) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := fmt.Sprintf("/proc/%d/ns/net", f.pid)
-	if f.netns != "" {
-		path = namespacePath(f.netns)
-	}
 	var out []byte
-	err = capture.InNamespace(path, func() error {
+	switch {
+	case f.proxy != "":
+		return output(exec.Command("/proc/self/exe", "probe-inside", "--plan", string(p)))
+	case f.pid != 0:
+		return inProcess(f.pid, "probe-inside", "--plan", string(p))
+	}
+	err = capture.InNamespace(namespacePath(f.netns), func() error {
 		var err error
 		out, err = output(exec.Command("/proc/self/exe", "probe-inside", "--plan", string(p)))
 		return err
@@ -215,12 +269,13 @@ func decodeProbe(out []byte) ([]probeResult, error) {
 // match finds the record of each attempt. An attempt without one breaks P5.
 func (f *probeFlags) match(results []probeResult, began time.Time) ([]probed, error) {
 	var events []*audit.Event
-	filter := audit.Filter{Since: began.Add(-time.Second), Sandbox: f.sandbox}
+	filter := audit.Filter{Since: began.Add(-time.Second)}
 	for e, err := range audit.Read(context.Background(), logFolders(f.state), filter) {
 		if err != nil {
 			return nil, err
 		}
-		if e.Phase == audit.PhaseDecision && e.Verdict == "deny" {
+		mine := e.Sandbox == nil || e.Sandbox.Name == f.sandbox // a proxy may not know whose an attempt is
+		if mine && e.Phase == audit.PhaseDecision && e.Verdict == "deny" {
 			events = append(events, e)
 		}
 	}

@@ -27,6 +27,21 @@ type probePlan struct {
 	Secret  string   `json:"secret"`  // environment variable of a secret; "" if none
 	Hidden  []string `json:"hidden"`  // paths that must not be readable
 	Sockets bool     `json:"sockets"` // the sandbox has a file system of its own: no socket of the host may answer
+
+	Plain     string      `json:"plain"`      // a host that policy allows without TLS; "" if there is none
+	PlainPort uint16      `json:"plain_port"` // of it
+	Peer      string      `json:"peer"`       // an address of another sandbox
+	Resolver  string      `json:"resolver"`   // to ask; "" is the sandbox's own
+	Value     string      `json:"value"`      // of the variable of Secret, where the sandbox was not given it
+	Proxy     *probeProxy `json:"proxy,omitempty"`
+}
+
+// placeholder is what the sandbox has in the place of the secret.
+func (p probePlan) placeholder() string {
+	if p.Value != "" {
+		return p.Value
+	}
+	return os.Getenv(p.Secret)
 }
 
 // probeResult is one attempt from inside.
@@ -49,6 +64,9 @@ func probeInsideCommand() *cobra.Command {
 		var p probePlan
 		if err := json.Unmarshal([]byte(plan), &p); err != nil {
 			return err
+		}
+		if p.Resolver != "" {
+			net.DefaultResolver = resolverAt(p.Resolver)
 		}
 		out := json.NewEncoder(os.Stdout)
 		for _, attempt := range probeAttempts(p) {
@@ -80,12 +98,17 @@ const (
 type probeAttempt func(context.Context) probeResult
 
 func probeAttempts(p probePlan) []probeAttempt {
+	if p.Proxy != nil {
+		return proxyAttempts(p)
+	}
 	list := []probeAttempt{
 		tcpProbe("TCP to an address, port 22", probeAddr4, 22),
 		tcpProbe("TCP to an address, port 6379", probeAddr4, 6379),
 		tcpProbe("TCP to an IPv6 address", probeAddr6, 443),
 		tcpProbe("DNS over TLS", probeAddr4, 853),
 		tcpProbe("cloud metadata", probeMeta, 80),
+		tcpProbe("an address of another sandbox", p.Peer, 80),
+		icmpProbe,
 		udpProbe("UDP (QUIC)", probeAddr4, 443),
 		udpProbe("UDP (NTP)", probeAddr4, 123),
 		udpProbe("UDP over IPv6", probeAddr6, 4433),
@@ -95,13 +118,15 @@ func probeAttempts(p probePlan) []probeAttempt {
 		ownPortsProbe,
 	}
 	if p.Host != "" {
-		list = append(list, frontProbe(p, "Host of another name on an allowed connection", "GET / HTTP/1.1\r\nHost: "+probeName+"\r\nConnection: close\r\n\r\n", p.Host),
-			frontProbe(p, "absolute target of another name", "GET https://"+probeName+"/ HTTP/1.1\r\nHost: "+p.Host+"\r\nConnection: close\r\n\r\n", p.Host),
-			frontProbe(p, "server name of another host", "GET / HTTP/1.1\r\nHost: "+p.Host+"\r\nConnection: close\r\n\r\n", probeName),
-			frontProbe(p, "request with two lengths", "POST / HTTP/1.1\r\nHost: "+p.Host+"\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", p.Host))
+		list = append(list, frontProbes(p)...)
+	}
+	if p.Plain != "" && p.Secret != "" {
+		list = append(list, plaintextProbe(p))
 	}
 	if p.Secret != "" {
-		list = append(list, environmentProbe(p.Secret))
+		if p.Value == "" {
+			list = append(list, environmentProbe(p.Secret))
+		}
 		if p.Other != "" {
 			list = append(list, leakProbe(p))
 		}
@@ -165,18 +190,52 @@ func udpProbe(title, addr string, port int) probeAttempt {
 	}
 }
 
+// icmpProbe sends an echo request, where the sandbox can.
+func icmpProbe(ctx context.Context) probeResult {
+	r := probeResult{Promise: "P1", Title: "ICMP", Held: true}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "ip4:icmp", probeAddr4)
+	if err != nil {
+		r.Saw = reasonOf(err)
+		return r
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Second)) // shows in the read
+	if _, err = c.Write([]byte{8, 0, 0xf7, 0xff, 0, 0, 0, 0}); err != nil {
+		r.Saw = reasonOf(err)
+		return r
+	}
+	r.Dst = probeAddr4
+	b := make([]byte, 128)
+	for err == nil {
+		var n int
+		n, err = c.Read(b)
+		if n > 0 && b[0] == 0 { // an echo reply
+			r.Held, r.Saw = false, "an answer came back"
+			return r
+		}
+	}
+	r.Saw = reasonOf(err)
+	return r
+}
+
+// resolverAt asks one resolver.
+func resolverAt(address string) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, net.JoinHostPort(address, "53"))
+	}}
+}
+
 // dnsProbe asks for a name that carries data. It holds when no address comes
 // but one of the gateway's.
 func dnsProbe(title, resolver string) probeAttempt {
 	return func(ctx context.Context) probeResult {
 		name := fmt.Sprintf("c2VjcmV0-%d.%s", time.Now().UnixNano(), probeName)
 		r := probeResult{Promise: "P1", Title: title, Name: strings.ToLower(name)}
-		res := &net.Resolver{PreferGo: true}
+		res := net.DefaultResolver
 		if resolver != "" {
-			res.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-				var d net.Dialer
-				return d.DialContext(ctx, network, net.JoinHostPort(resolver, "53"))
-			}
+			res = resolverAt(resolver)
 		}
 		addrs, err := res.LookupNetIP(ctx, "ip4", name)
 		r.Held, r.Saw = true, "not found"
@@ -240,8 +299,7 @@ func ownPortsProbe(ctx context.Context) probeResult {
 func frontProbe(p probePlan, title, request, sni string) probeAttempt {
 	return func(ctx context.Context) probeResult {
 		r := probeResult{Promise: "P2", Title: title}
-		var d net.Dialer
-		raw, err := d.DialContext(ctx, "tcp", net.JoinHostPort(p.Host, strconv.Itoa(int(p.Port))))
+		raw, err := p.dial(ctx, net.JoinHostPort(p.Host, strconv.Itoa(int(p.Port))))
 		if err != nil {
 			r.Saw = reasonOf(err)
 			return r
@@ -267,11 +325,55 @@ func frontProbe(p probePlan, title, request, sni string) probeAttempt {
 	}
 }
 
+// frontProbes are those that say one name and mean another.
+func frontProbes(p probePlan) []probeAttempt {
+	return []probeAttempt{
+		frontProbe(p, "Host of another name on an allowed connection", "GET / HTTP/1.1\r\nHost: "+probeName+"\r\nConnection: close\r\n\r\n", p.Host),
+		frontProbe(p, "absolute target of another name", "GET https://"+probeName+"/ HTTP/1.1\r\nHost: "+p.Host+"\r\nConnection: close\r\n\r\n", p.Host),
+		frontProbe(p, "server name of another host", "GET / HTTP/1.1\r\nHost: "+p.Host+"\r\nConnection: close\r\n\r\n", probeName),
+		frontProbe(p, "request with two lengths", "POST / HTTP/1.1\r\nHost: "+p.Host+"\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", p.Host),
+	}
+}
+
+// dial connects as a client of the sandbox does.
+func (p probePlan) dial(ctx context.Context, target string) (net.Conn, error) {
+	if p.Proxy != nil {
+		return p.Proxy.dial(ctx, target, p.Proxy.credential())
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", target)
+}
+
+// plaintextProbe sends a placeholder without TLS.
+func plaintextProbe(p probePlan) probeAttempt {
+	return func(ctx context.Context) probeResult {
+		r := probeResult{Promise: "P4", Title: "placeholder over plain HTTP"}
+		c, err := p.dial(ctx, net.JoinHostPort(p.Plain, strconv.Itoa(int(p.PlainPort))))
+		if err != nil {
+			r.Saw = reasonOf(err)
+			return r
+		}
+		defer c.Close()
+		r.Source = uint16(c.LocalAddr().(*net.TCPAddr).Port)
+		_ = c.SetDeadline(time.Now().Add(probeWait / 2)) // errors show in the read
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s:%d\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", p.Plain, p.PlainPort, p.placeholder())
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			r.Held, r.Saw = true, reasonOf(err)
+			return r
+		}
+		defer resp.Body.Close()
+		r.Saw = fmt.Sprintf("%d %s", resp.StatusCode, resp.Header.Get("X-Sallyport-Reason"))
+		r.Held = resp.Header.Get("X-Sallyport-Reason") != ""
+		return r
+	}
+}
+
 // leakProbe sends a placeholder to a host that its secret is not for.
 func leakProbe(p probePlan) probeAttempt {
 	return func(ctx context.Context) probeResult {
-		r := frontProbe(probePlan{Host: p.Other, Port: p.Port}, "placeholder to a host that is not approved",
-			"GET / HTTP/1.1\r\nHost: "+p.Other+"\r\nAuthorization: Bearer "+os.Getenv(p.Secret)+"\r\nConnection: close\r\n\r\n", p.Other)(ctx)
+		r := frontProbe(probePlan{Host: p.Other, Port: p.Port, Proxy: p.Proxy}, "placeholder to a host that is not approved",
+			"GET / HTTP/1.1\r\nHost: "+p.Other+"\r\nAuthorization: Bearer "+p.placeholder()+"\r\nConnection: close\r\n\r\n", p.Other)(ctx)
 		r.Promise = "P4"
 		return r
 	}
