@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sallyport/gateway/identity"
 	"sallyport/policy"
 )
 
@@ -26,5 +27,39 @@ func TestWouldCut(t *testing.T) {
 	cut, open := g.WouldCut(set)
 	if open != 3 || !maps.Equal(cut, map[string]int{"ci": 2}) {
 		t.Errorf("%v of %d would be cut", cut, open)
+	}
+}
+
+// TestNarrowedIsDecidedAgain cuts what is open when the time of a narrowed
+// sandbox is over, and counts it among what a reload would cut.
+func TestNarrowedIsDecidedAgain(t *testing.T) {
+	set, problems := policy.Compile(policy.Document{Sandboxes: []policy.Sandbox{{Name: "ci",
+		Rules: []policy.Rule{{Action: policy.ActionAllow, Host: "kept.test"}}}}}, 2)
+	if set == nil {
+		t.Fatal(problems)
+	}
+	end := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	narrow, err := policy.NewNarrowing(policy.NarrowingSpec{Only: []string{"kept.test"}, Expires: end})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := end.Add(-time.Second)
+	g := &Gateway{Deps: Deps{Now: func() time.Time { return now }}}
+	g.snap.Store(&Snapshot{Policy: set})
+	var cuts []policy.Reason
+	sb := &identity.Sandbox{Name: "job", ID: "1", Parent: "ci", Policy: "ci", Narrow: narrow}
+	r := sb.Request(policy.StageConn)
+	r.Host, r.Port, r.Scheme = "kept.test", 443, policy.HTTPS
+	g.live.add(&liveEntry{request: r, cut: func(d policy.Decision) { cuts = append(cuts, d.Reason) }})
+	g.recheck()
+	if n, _ := g.WouldCut(set); len(cuts) != 0 || len(n) != 0 {
+		t.Errorf("before its end: cut %v, would cut %v", cuts, n)
+	}
+	now = end
+	if n, _ := g.WouldCut(set); n["ci"] != 1 {
+		t.Errorf("at its end a reload would cut %v", n)
+	}
+	if g.recheck(); len(cuts) != 1 || cuts[0] != policy.RuleExpired {
+		t.Errorf("at its end: cut %v", cuts)
 	}
 }

@@ -31,9 +31,9 @@ func (s *Set) Decide(r Request) Decision {
 	}
 	d := s.decide(&q, &sb.members)
 	if d.Verdict == Deny && sb.src.Mode == Report {
-		return s.spare(&q, d)
+		d = s.spare(&q, d)
 	}
-	return d
+	return r.Narrow.bound(&r, d)
 }
 
 // decide answers for the rules of the members.

@@ -75,6 +75,10 @@ type Request struct {
 	// It is only read. Without it no rule that asks for a header matches.
 	Header map[string][]string
 	Now    time.Time // against which rules expire
+
+	// Narrow is what the sandbox was narrowed to for one job, nil if it was
+	// not. Decide heeds it at every stage.
+	Narrow *Narrowing
 }
 
 // Decision is the answer to a Request. The zero value denies.

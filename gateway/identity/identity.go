@@ -12,9 +12,12 @@ type Sandbox struct {
 	Parent string // name of the sandbox it narrows, or ""
 	Policy string // name of the policy.Sandbox that decides for it
 	Labels map[string]string
+
+	// Narrow is what it was narrowed to for one job, nil if it was not.
+	Narrow *policy.Narrowing
 }
 
 // Request returns the beginning of a policy request by s.
 func (s *Sandbox) Request(stage policy.Stage) policy.Request {
-	return policy.Request{Sandbox: s.Policy, Stage: stage}
+	return policy.Request{Sandbox: s.Policy, Stage: stage, Narrow: s.Narrow}
 }
