@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"sallyport/audit"
 	"sallyport/policy"
 )
 
@@ -86,4 +87,43 @@ func TestP3TrailersOfNoBody(t *testing.T) {
 			t.Errorf("h2 %v: %d, trailer %q", h2, r.StatusCode, got)
 		}
 	}
+}
+
+// TestBrokenCoding: an answer that is not in the coding that it says is not
+// taken for a whole one, and its trailers hold no value.
+func TestBrokenCoding(t *testing.T) {
+	l := newLab(t)
+	ln := listen(t)
+	s := &http.Server{ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{NextProtos: []string{"h2"}, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return l.origins.Leaf(h.ServerName) }},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			w.Header().Set("Trailer", "X-After")
+			_, _ = io.WriteString(w, "no such thing")
+			w.Header().Set("X-After", r.Header.Get("Authorization"))
+		})}
+	go func() { _ = s.ServeTLS(ln, "", "") }()
+	t.Cleanup(func() { _ = s.Close() })
+	l.allow("api.test", portOf(ln), func(r *policy.Rule) { r.Inject = []policy.Ref{{Name: secretName}} })
+	l.load()
+	for _, h2 := range []bool{false, true} {
+		q, err := http.NewRequest(http.MethodGet, "https://api.test:"+strconv.Itoa(int(portOf(ln)))+"/", nil)
+		must(t, err)
+		q.Header.Set("Authorization", "Bearer $"+secretName)
+		r, err := l.client(t, h2).Do(q)
+		if err != nil {
+			continue // broken off before its head
+		}
+		b, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		if err == nil {
+			t.Errorf("h2 %v: %d, %q and no error", h2, r.StatusCode, b)
+		}
+		if strings.Contains(r.Trailer.Get("X-After"), secretValue) {
+			t.Errorf("h2 %v: the trailer holds the value", h2)
+		}
+	}
+	l.await(t, "end as not looked into", func(e *audit.Event) bool {
+		return e.Kind == audit.KindHTTP && e.Phase == audit.PhaseEnd && e.Reason == string(policy.UninspectableBody)
+	})
 }

@@ -110,11 +110,30 @@ func (x *exchange) mask(resp *http.Response) error {
 	if stream, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body = &maskedStream{ReadWriteCloser: stream, r: m.Messages(stream, func(name string) { x.masked.add(name, "message") })}
 	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body = &lookedInto{resp.Body, x}
+	}
 	return nil
 }
 
 // errUnmaskable is an answer whose body cannot be read, and so not masked.
 var errUnmaskable = errors.New("the answer is in a coding in which secrets cannot be masked")
+
+// lookedInto is a body in which values are covered. Where that fails, as in a
+// coding that is not what it says, the answer is broken off.
+type lookedInto struct {
+	io.ReadCloser
+	x *exchange
+}
+
+func (b *lookedInto) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.x.broken.Store(true)
+		b.x.fail(errors.Join(errUnmaskable, err)) // unless the body itself has failed before
+	}
+	return n, err
+}
 
 // maskedStream is the upstream's side of an upgraded connection.
 type maskedStream struct {

@@ -77,7 +77,7 @@ type maskedBody struct {
 
 func (b *maskedBody) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	if err == io.EOF {
+	if err != nil { // a body that cannot be decoded has trailers too
 		b.m.Header(b.resp.Trailer, func(name, header string) { b.hit(name, "response trailer "+header) })
 	}
 	return n, err

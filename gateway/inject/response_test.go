@@ -128,11 +128,15 @@ func TestResponseThatCannotBeLookedInto(t *testing.T) {
 	t.Run("broken", func(t *testing.T) {
 		for _, coding := range []string{"gzip", "deflate", "br", "zstd"} {
 			resp := respond(coding, strings.NewReader("\x1f\x8b\x08no such thing at all \x00\xff"), -1)
+			resp.Trailer = http.Header{"X-After": {reflected}}
 			if err := m.Response(resp, func(string, string) {}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.ReadAll(resp.Body); err == nil {
 				t.Errorf("%s: a broken body is delivered as whole", coding)
+			}
+			if shows(resp.Trailer.Get("X-After"), reflected) {
+				t.Errorf("%s: the trailers of a broken body hold the value", coding)
 			}
 		}
 	})
