@@ -130,12 +130,17 @@ func (f *front) hand(c *conn, nc net.Conn) {
 // frontConn is what the server sees of a connection.
 type frontConn struct {
 	net.Conn
-	c     *conn
-	guard *http1.Guard // nil for HTTP/2
+	c         *conn
+	guard     *http1.Guard // nil for HTTP/2
+	lingering atomic.Bool
 }
 
-// Close closes the clear side and then the sandbox's.
+// Close closes the clear side and then the sandbox's. A client that may still
+// be sending gets time to read the answer; another Close ends that.
 func (f *frontConn) Close() error {
+	if f.guard != nil && f.guard.Unread() && f.lingering.CompareAndSwap(false, true) && f.linger() {
+		return nil
+	}
 	err := f.Conn.Close()
 	return errors.Join(err, ignoreClosed(f.c.client.Close()))
 }

@@ -305,12 +305,26 @@ func (r *request) planSecrets() *policy.Decision {
 	return nil
 }
 
+// working is the context of what is done before the request is forwarded. It
+// ends with the client, but not when that has only closed its own side.
+func (r *request) working() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.in.Context()))
+	stop := context.AfterFunc(r.in.Context(), func() {
+		if g := r.c.guard; g == nil || !g.HalfClosed() {
+			cancel()
+		}
+	})
+	return ctx, func() { stop(); cancel() }
+}
+
 // findRoute resolves the host to addresses that may be dialled.
 func (r *request) findRoute() *policy.Decision {
 	if r.c.internal || r.token != "" {
 		return nil
 	}
-	route, d := r.g.route(r.in.Context(), r.c.target(r.decision), func() *event { return r.event(audit.KindDNS, audit.PhaseEvent) })
+	ctx, cancel := r.working()
+	defer cancel()
+	route, d := r.g.route(ctx, r.c.target(r.decision), func() *event { return r.event(audit.KindDNS, audit.PhaseEvent) })
 	if d != nil {
 		d.Rule, r.refused = r.decision.Rule, route
 		return d
@@ -329,9 +343,11 @@ func (r *request) fetchSecrets() *policy.Decision {
 	if r.token != "" {
 		names = []string{r.token} // nothing else leaves
 	}
+	ctx, cancel := r.working()
+	defer cancel()
 	r.values = make(map[string]secrets.Value, len(names))
 	for _, name := range names {
-		v, err := r.snap.Secrets.Get(r.in.Context(), name)
+		v, err := r.snap.Secrets.Get(ctx, name)
 		if err != nil {
 			r.g.Logger.Warn("secret is not available", "secret", name, "error", err)
 			d := deny(policy.SecretUnavailable, "secret "+name+" cannot be had at the moment")

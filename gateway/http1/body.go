@@ -133,6 +133,7 @@ func (g *Guard) deliver(n int) {
 // broken ends the stream inside a body: the request was decided and its
 // upstream half is cut by the error.
 func (g *Guard) broken(detail string) bool {
+	g.unread.Store(true)
 	g.err = &Violation{Detail: detail}
 	g.in = nil
 	return true

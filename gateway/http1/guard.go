@@ -73,6 +73,7 @@ type Guard struct {
 	err    error // sticky
 	open   bool  // after an upgrade: bytes pass unread
 	halt   atomic.Bool
+	unread atomic.Bool
 
 	mu    sync.Mutex
 	heads []Head
@@ -126,6 +127,11 @@ func (g *Guard) HalfClosed() bool {
 	defer g.mu.Unlock()
 	return g.ended
 }
+
+// Unread says whether the client may be sending what will not be read: the
+// rest of a body, or what follows a refused head. After Halt nobody waits for
+// that.
+func (g *Guard) Unread() bool { return g.unread.Load() && !g.halt.Load() }
 
 // Heads returns how many heads have been read, refused ones included.
 func (g *Guard) Heads() int {
@@ -225,6 +231,7 @@ func (g *Guard) bound() error {
 // lift takes a deadline back when a head or a body has ended: how long the
 // next is waited for is for the server to say.
 func (g *Guard) lift() {
+	g.unread.Store(g.body.inside())
 	if g.timed {
 		g.timed = false
 		_ = g.Conn.SetReadDeadline(time.Time{}) // an error comes again from the next read
@@ -333,6 +340,7 @@ func (g *Guard) tooLarge() *Violation {
 // refuse delivers a stand-in request, whose handler finds the violation in
 // its head, and then the end of the stream.
 func (g *Guard) refuse(v *Violation) bool {
+	g.unread.Store(true)
 	g.push(Head{Method: "GET", Target: "/", Violation: v})
 	g.out = []byte("GET / HTTP/1.1\r\nHost: refused.invalid\r\nConnection: close\r\n\r\n")
 	g.in = nil

@@ -250,7 +250,7 @@ func (p *Pool) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: nc, pool: p}
+	c := newConn(nc, p)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -19,12 +20,54 @@ type conn struct {
 	net.Conn
 	pool    *Pool
 	written atomic.Int64
+
+	once   sync.Once
+	ended  chan struct{} // closed when nothing more can be read
+	shut   sync.Once
+	closed chan struct{}
 }
 
-// Write implements net.Conn.
+func newConn(nc net.Conn, p *Pool) *conn {
+	return &conn{Conn: nc, pool: p, ended: make(chan struct{}), closed: make(chan struct{})}
+}
+
+// An upstream that has answered early and closed resets what is still sent to
+// it (RFC 9112, section 9.6). net/http gives a connection up with the first
+// write that fails, and the answer with it.
+const (
+	answerWait  = 2 * time.Second        // for the answer to have been read
+	answerGrace = 100 * time.Millisecond // for it to have been delivered
+)
+
+// Write implements net.Conn. The error of a reset is told when what the peer
+// had sent before has been read.
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	c.written.Add(int64(n))
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		c.wait(c.ended, answerWait)
+		c.wait(nil, answerGrace)
+	}
+	return n, err
+}
+
+// wait waits for event, or that the connection is closed, no longer than most.
+func (c *conn) wait(event <-chan struct{}, most time.Duration) {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-event:
+	case <-c.closed:
+	case <-t.C:
+	}
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		c.once.Do(func() { close(c.ended) })
+	}
 	return n, err
 }
 
@@ -33,6 +76,7 @@ func (c *conn) Close() error {
 	c.pool.mu.Lock()
 	delete(c.pool.conns, c)
 	c.pool.mu.Unlock()
+	c.shut.Do(func() { close(c.closed) })
 	return c.Conn.Close()
 }
 
