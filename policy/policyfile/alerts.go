@@ -75,10 +75,11 @@ type Mute struct {
 // errors.
 func LoadWithAlerts(paths []string, o Options) (*policy.Document, *Alerts, *Diagnostics) {
 	p := load(paths, o)
-	doc, diags := p.result()
-	if doc == nil {
+	if p.diags.HasErrors() {
+		_, diags := p.compile(0) // for what else is wrong
 		return nil, nil, diags
 	}
+	doc, diags := p.result()
 	return doc, &p.alerts, diags
 }
 
