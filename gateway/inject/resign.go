@@ -96,7 +96,7 @@ func (s *scan) readSignature(c *credential, r *http.Request) (*signature, string
 		}
 	}
 	switch {
-	case len(lines) == 1 && len(q[paramSignature]) > 0, len(lines) > 1:
+	case len(lines) == 1 && len(q[paramSignature])+len(q[paramCredential]) > 0, len(lines) > 1:
 		return nil, "would sign a request that has two signatures"
 	case len(lines) == 1:
 		fields, ok := strings.CutPrefix(lines[0], sigV4+" ")

