@@ -80,7 +80,10 @@ func demo() error {
 			return &exit{code: exitFailed, err: fmt.Errorf("step %d, %s: %w", i+1, s.title, err)}
 		}
 	}
-	fmt.Printf("\nAll %d attempts ended as they must, in %.1f s. The key never entered a sandbox.\n", len(steps), time.Since(began).Seconds())
+	if err := t.probe(ctx); err != nil {
+		return &exit{code: exitFailed, err: fmt.Errorf("probe: %w", err)}
+	}
+	fmt.Printf("\nAll %d attempts, and those of the probe, ended as they must, in %.1f s. The key never entered a sandbox.\n", len(steps), time.Since(began).Seconds())
 	return nil
 }
 
