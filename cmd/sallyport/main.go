@@ -109,7 +109,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("sallyport {{.Version}}\n")
 	root.AddCommand(
-		runCommand(), initCommand(), serveCommand(), tailCommand(), auditCommand(), alertCommand(), secretCommand(), sandboxCommand(), policyCommand(),
+		runCommand(), initCommand(), serveCommand(), tailCommand(), watchCommand(), auditCommand(), alertCommand(), secretCommand(), sandboxCommand(), policyCommand(),
 		caCommand(), envCommand(), demoCommand(), probeCommand(), probeInsideCommand(), reloadCommand(), doctorCommand(), versionCommand(), docsCommand(),
 	)
 	failWhenRun(root)
