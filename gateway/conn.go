@@ -371,13 +371,13 @@ func isTimeout(err error) bool {
 }
 
 // looksLikeHTTP says whether b could begin a request of HTTP/1: a token of
-// letters, then a space or the end of what is known.
+// letters and hyphens, then a space or the end of what is known.
 func looksLikeHTTP(b []byte) bool {
 	for i, ch := range b {
 		switch {
 		case ch == ' ':
 			return i >= 3
-		case ch < 'A' || ch > 'Z' && ch != '-' && (ch < 'a' || ch > 'z'):
+		case !(ch >= 'A' && ch <= 'Z' || ch >= 'a' && ch <= 'z' || ch == '-'):
 			return false
 		case i > 24:
 			return false

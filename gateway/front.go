@@ -39,7 +39,9 @@ func newFront(g *Gateway) *front {
 		Protocols:         &protocols,
 		ReadHeaderTimeout: g.Limits.HeadTimeout,
 		IdleTimeout:       g.Limits.IdleTimeout,
-		MaxHeaderBytes:    2 * g.Limits.MaxHead, // what is over MaxHead is refused by the gateway, which records it
+		// Each request reaches the handler, which records it.
+		DisableGeneralOptionsHandler: true,
+		MaxHeaderBytes:               2 * g.Limits.MaxHead, // what is over MaxHead is refused by the gateway, which records it
 		HTTP2: &http.HTTP2Config{
 			// No pings: a client that is busy answers none, and one that is
 			// gone is known by its kernel.

@@ -130,6 +130,10 @@ func (r *request) readHead() *policy.Decision {
 		if v := head.Violation; v != nil {
 			return violation(v)
 		}
+		if !head.Of(r.in) {
+			r.w.Header().Set("Connection", "close") // whose heads the rest are is not known
+			return deny(policy.ProtocolError, "the request is not the one that was read")
+		}
 		r.head, r.method, target = head, head.Method, head.Target
 	} else if d := r.readHead2(); d != nil {
 		return d
