@@ -110,6 +110,32 @@ func TestResignPublishedExamples(t *testing.T) {
 	}
 }
 
+// TestResignShaped: the key ID may be a placeholder with the form of one.
+func TestResignShaped(t *testing.T) {
+	table := NewTable([]Secret{{Name: "AWS_KEY", Spec: &policy.Secret{Placeholder: "AKIA{rand:16}"}, Covers: covers(goodHost), Sign: &Signing{}}}, []string{"s1", "s2"}, testKey)
+	for sandbox, want := range map[string]policy.Reason{"s1": "", "s2": policy.PlaceholderLeak} {
+		id := table.Placeholder(sandbox, "AWS_KEY")
+		r := signRequest("GET", "https://good.test/", "Authorization: "+strings.Replace(fakeSignature("host"), "$AWS_KEY", id, 1))
+		p, refusal := table.Plan(input(r, "AWS_KEY")) // as s1
+		if want != "" {
+			if refusal == nil || refusal.Reason != want {
+				t.Errorf("%s: %v", sandbox, refusal)
+			}
+			continue
+		}
+		if refusal != nil || p.resigned == nil {
+			t.Errorf("%s: %v", sandbox, refusal)
+			continue
+		}
+		if err := p.Apply(r, exampleValue(t)); err != nil || !strings.Contains(r.Header.Get("Authorization"), exampleID) || strings.Contains(r.Header.Get("Authorization"), id) {
+			t.Errorf("%s: %v, sent with %v", sandbox, err, r.Header)
+		}
+		if env := table.Environment(sandbox, []string{"AWS_KEY"}); env["AWS_ACCESS_KEY_ID"] != id || env["AWS_SECRET_ACCESS_KEY"] != id || env["AWS_KEY"] != id {
+			t.Errorf("the environment is %v", env)
+		}
+	}
+}
+
 func TestResignPresigned(t *testing.T) {
 	r := signRequest("GET", "https://s3.amazonaws.com/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%24AWS_KEY%2F20130524%2Fus-east-1%2Fs3%2Faws4_request&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host&X-Amz-Signature="+strings.Repeat("0", 64))
 	in := input(r, "AWS_KEY")
