@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,11 @@ func (c *captures) openTaps(b captureBlock) error {
 func (c *captures) openTap(b captureBlock, o capture.InterfaceOptions) (*capture.Sockets, error) {
 	t := capture.TapOptions{InterfaceOptions: o}
 	t.Namespace = filepath.Join(c.runtime, tapDir, o.Interface)
+	// What a service mounts may be seen by itself alone: a namespace that was
+	// made for it is taken.
+	if named := namespacePath(o.Interface); fileExists(named) {
+		t.Namespace = named
+	}
 	if b.Owner != "" {
 		u, err := user.Lookup(b.Owner)
 		if err != nil {
@@ -43,6 +49,11 @@ func (c *captures) openTap(b captureBlock, o capture.InterfaceOptions) (*capture
 		}
 	}
 	return capture.OpenTap(t)
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // isTap says whether name is that of a tap of the daemon file.
