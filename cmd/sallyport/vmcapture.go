@@ -38,6 +38,8 @@ func (c *captures) openTap(b captureBlock, o capture.InterfaceOptions) (*capture
 	// made for it is taken.
 	if named := namespacePath(o.Interface); fileExists(named) {
 		t.Namespace = named
+	} else if mountsAreOwn() {
+		c.st.settings.log.Warn("the tap's namespace is seen by this service alone; for a monitor to enter, make one: ip netns add NAME", "tap", o.Interface)
 	}
 	if b.Owner != "" {
 		u, err := user.Lookup(b.Owner)
@@ -49,6 +51,14 @@ func (c *captures) openTap(b captureBlock, o capture.InterfaceOptions) (*capture
 		}
 	}
 	return capture.OpenTap(t)
+}
+
+// mountsAreOwn says whether the process sees other mounts than the machine's
+// first.
+func mountsAreOwn() bool {
+	own, err1 := os.Readlink("/proc/self/ns/mnt")
+	first, err2 := os.Readlink("/proc/1/ns/mnt")
+	return err1 == nil && err2 == nil && own != first
 }
 
 func fileExists(path string) bool {

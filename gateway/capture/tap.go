@@ -119,7 +119,13 @@ func ReleaseNamespaces(dir string) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		errs = append(errs, ReleaseInterface(e.Name(), filepath.Join(dir, e.Name())))
+		path := filepath.Join(dir, e.Name())
+		if ns, err := openNamespaceFile(path); err == nil {
+			_ = ns.Close() // it was only looked at
+			errs = append(errs, ReleaseInterface(e.Name(), path))
+		} else { // what was mounted there went with the mounts of a service
+			errs = append(errs, os.Remove(path))
+		}
 	}
 	return errors.Join(errs...)
 }
