@@ -1,0 +1,447 @@
+// Package differential holds together what the gateway decided on, what it
+// forwarded, and what two origins of other makes understood.
+package differential
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"sallyport/audit"
+)
+
+const (
+	seed    = 20
+	made    = 3000 // samples of HTTP/1.1, beside those that are kept
+	clients = 12   // at once, to each origin
+)
+
+// lane is the way of a sample to one origin, and what was seen there.
+type lane struct {
+	name       string
+	plain, tls *tap
+	stop       func() map[string][]request
+
+	forwarded, understood map[string][]request
+}
+
+func newLanes(t *testing.T, l *lab) []*lane {
+	t.Helper()
+	goAddr, u, stopGo := goOrigin(t)
+	nginxAddr, stopNginx := nginxOrigin(t)
+	return []*lane{
+		{name: "net/http", plain: newTap(t, goAddr, nil), tls: newTap(t, goAddr, l.origins), stop: func() map[string][]request { stopGo(); return u.by }},
+		{name: "nginx", plain: newTap(t, nginxAddr, nil), tls: newTap(t, nginxAddr, l.origins), stop: stopNginx},
+	}
+}
+
+// TestDifferential: for every sample, the requests that were decided on, those
+// that were forwarded and those that either origin understood are the same.
+func TestDifferential(t *testing.T) {
+	l := newLab(t)
+	lanes := newLanes(t, l)
+	l.allow(lanes[0].plain.port, lanes[0].tls.port, lanes[1].plain.port, lanes[1].tls.port)
+	samples := collect(t)
+	streams := collectStreams(len(samples))
+	all(lanes, samples, func(w *lane, s sample) {
+		if err := l.send(w, s); err != nil {
+			t.Errorf("%s: %s %q: %v", w.name, s.host, s.raw, err)
+		}
+	})
+	all(lanes, streams, func(w *lane, s stream) {
+		if err := l.sendStream(w, s); err != nil {
+			t.Errorf("%s: %s %s: %v", w.name, s.host, s.String(), err)
+		}
+	})
+	l.stop()
+	events := l.events()
+	for _, w := range lanes {
+		w.forwarded = map[string][]request{}
+		w.plain.forwarded(t, w.forwarded)
+		w.tls.forwarded(t, w.forwarded)
+		w.understood = w.stop()
+	}
+	var sum tally
+	for _, s := range samples {
+		for _, w := range lanes {
+			v := w.view(s.host, events[s.host])
+			v.raw, v.plain = s.raw, s.plain
+			v.whole = bytes.Contains(bytes.TrimPrefix(s.raw, []byte("\r\n")), []byte("\r\n\r\n"))
+			sum.add(v)
+			v.check(t)
+		}
+	}
+	for _, s := range streams {
+		for _, w := range lanes {
+			v := w.view(s.host, events[s.host])
+			v.raw, v.plain = []byte(s.String()), s.plain
+			sum.add(v)
+			v.check(t)
+		}
+	}
+	known := map[string]bool{}
+	for _, s := range samples {
+		known[s.host] = true
+	}
+	for _, s := range streams {
+		known[s.host] = true
+	}
+	for _, w := range lanes {
+		for host, rs := range w.forwarded {
+			if !known[host] {
+				t.Errorf("%s: the gateway forwarded to a host that no sample is of: %v", w.name, rs)
+			}
+		}
+	}
+	t.Logf("%d samples of HTTP/1.1, %d of HTTP/2, each to %d origins: %+v", len(samples), len(streams), len(lanes), sum)
+	if sum.Forwarded < made || sum.Denied < made/4 || sum.Plain < made/2 {
+		t.Errorf("the samples are not what they should be: %+v", sum)
+	}
+}
+
+// tally says whether the samples were worth it.
+type tally struct{ Plain, Forwarded, Denied, BrokenOff, RefusedByOrigin, Nothing int }
+
+func (s *tally) add(v *view) {
+	if v.plain != nil {
+		s.Plain++
+	}
+	s.Denied += len(v.denied)
+	s.Forwarded += len(v.forwarded)
+	for _, r := range v.forwarded {
+		if r.partial {
+			s.BrokenOff++
+		}
+	}
+	for _, r := range v.understood {
+		if r.status != 0 && !r.partial {
+			s.RefusedByOrigin++
+		}
+	}
+	if len(v.denied)+len(v.allowed) == 0 {
+		s.Nothing++
+	}
+}
+
+// all does each sample on each lane, some at once.
+func all[T any](lanes []*lane, samples []T, do func(*lane, T)) {
+	var wg sync.WaitGroup
+	for _, w := range lanes {
+		var next atomic.Int64
+		for range clients {
+			wg.Go(func() {
+				for i := next.Add(1) - 1; int(i) < len(samples); i = next.Add(1) - 1 {
+					do(w, samples[i])
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// collect makes the samples: those that are kept, then those of the seed.
+func collect(t testing.TB) []sample {
+	t.Helper()
+	g := newGenerator(seed)
+	var out []sample
+	for _, raw := range kept(t) {
+		s := sample{raw: raw, from: "kept"}
+		g.finish(&s)
+		out = append(out, s)
+	}
+	for range made {
+		out = append(out, g.sample())
+	}
+	for i := range out {
+		out[i].place(fmt.Sprintf("c%05d.%s", i, domain))
+	}
+	return out
+}
+
+// place gives a sample its name.
+func (s *sample) place(host string) {
+	s.host = host
+	old := len(s.raw)
+	s.raw = bytes.ReplaceAll(s.raw, []byte(hostMark), []byte(host))
+	s.raw = bytes.ReplaceAll(s.raw, []byte(strings.ToUpper(hostMark)), []byte(strings.ToUpper(host)))
+	if len(s.raw) != old {
+		panic("the mark must be as long as the names: lengths of bodies depend on it")
+	}
+	for i := range s.plain {
+		r := &s.plain[i]
+		for _, f := range []*string{&r.Host, &r.Body} {
+			*f = strings.ReplaceAll(*f, hostMark, host)
+			*f = strings.ReplaceAll(*f, strings.ToUpper(hostMark), strings.ToUpper(host))
+		}
+	}
+}
+
+// answerTime bounds what the gateway may take for one sample.
+const answerTime = 20 * time.Second
+
+// send writes a sample and reads until the gateway has nothing more to say.
+func (l *lab) send(w *lane, s sample) error {
+	port := w.plain.port
+	if s.tls {
+		port = w.tls.port
+	}
+	tcp, err := l.dial(s.host, port)
+	if err != nil {
+		return err
+	}
+	defer tcp.Close()
+	_ = tcp.SetDeadline(time.Now().Add(answerTime)) // an error comes again
+	var c net.Conn = tcp
+	if s.tls {
+		t, err := l.secure(tcp, s.host, "http/1.1")
+		if err != nil {
+			return err
+		}
+		c = t
+	}
+	go func() {
+		at := 0
+		cuts := slices.Sorted(slices.Values(s.cuts))
+		for _, cut := range append(cuts, len(s.raw)) {
+			if _, err := c.Write(s.raw[at:cut]); err != nil {
+				return // it was refused before it was whole
+			}
+			if at = cut; len(cuts) > 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		if t, ok := c.(*tls.Conn); ok {
+			_ = t.CloseWrite()
+			return
+		}
+		_ = tcp.CloseWrite()
+	}()
+	if _, err = io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		return errors.New("the gateway neither answers nor closes")
+	}
+	return nil
+}
+
+// view is one sample on one lane, as everybody saw it.
+type view struct {
+	lane                  string
+	host                  string
+	raw                   []byte
+	plain                 []request // what was meant
+	whole                 bool      // there is a whole head
+	allowed, denied, ends []*audit.Event
+	refused               int // connections and handshakes
+	forwarded, understood []request
+}
+
+func (w *lane) view(host string, events []*audit.Event) *view {
+	v := &view{lane: w.name, host: host, forwarded: w.forwarded[host], understood: w.understood[host]}
+	for _, e := range events {
+		switch {
+		case e.Port != w.plain.port && e.Port != w.tls.port:
+		case e.Kind != audit.KindHTTP && e.Kind != audit.KindWS:
+			if e.Verdict == "deny" {
+				v.refused++
+			}
+		case e.Phase == audit.PhaseEnd:
+			v.ends = append(v.ends, e)
+		case e.Phase != audit.PhaseDecision:
+		case e.Verdict == "allow":
+			v.allowed = append(v.allowed, e)
+		default:
+			v.denied = append(v.denied, e)
+		}
+	}
+	return v
+}
+
+// check holds the views together.
+func (v *view) check(t *testing.T) {
+	t.Helper()
+	var wrong []string
+	fault := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	complete := slices.DeleteFunc(slices.Clone(v.forwarded), func(r request) bool { return r.partial })
+	if v.whole && len(v.allowed)+len(v.denied)+v.refused == 0 {
+		fault("a request was neither allowed nor refused on the record")
+	}
+	v.checkDecisions(complete, fault)
+	v.checkOrigin(complete, fault)
+	if v.plain != nil {
+		if len(v.denied) > 0 {
+			fault("an honest request was denied: %s %s", v.denied[0].Reason, v.denied[0].Message)
+		}
+		if d := difference(v.plain, v.settled()); d != "" && !v.endedEarly() {
+			fault("sent and forwarded differ: %s", d)
+		}
+	}
+	if len(wrong) > 0 {
+		t.Errorf("%s %s\n%q\n%s\nallowed %s\ndenied %s\nends %s\nforwarded %v\nunderstood %v", v.lane, v.host, v.raw, strings.Join(wrong, "\n"),
+			decisions(v.allowed), decisions(v.denied), ends(v.ends), v.forwarded, v.understood)
+	}
+}
+
+// settled is what was forwarded. A request that the origin refused before it
+// had it whole counts as the one that was meant.
+func (v *view) settled() []request {
+	out := slices.Clone(v.forwarded)
+	for i, r := range out {
+		if !r.partial || !slices.ContainsFunc(v.ends, func(e *audit.Event) bool { return e.HTTP.Status == 400 && e.HTTP.Method == r.Method }) {
+			continue
+		}
+		for _, p := range v.plain {
+			if p.Method == r.Method && p.Target == r.Target && strings.HasPrefix(p.Body, r.Body) {
+				out[i] = p
+				break
+			}
+		}
+	}
+	return out
+}
+
+// endedEarly says whether the origin refused a request before it had it whole.
+// The connection ends there, and what came behind it is not served.
+func (v *view) endedEarly() bool {
+	return slices.ContainsFunc(v.forwarded, func(r request) bool { return r.partial }) &&
+		slices.ContainsFunc(v.ends, func(e *audit.Event) bool { return e.HTTP.Status == 400 })
+}
+
+// checkDecisions: what was forwarded was decided on, and what was decided on
+// was forwarded unless its end says why not.
+func (v *view) checkDecisions(complete []request, fault func(string, ...any)) {
+	left := slices.Clone(v.allowed)
+	for _, r := range v.forwarded {
+		path, query, _ := strings.Cut(r.Target, "?")
+		i := slices.IndexFunc(left, func(e *audit.Event) bool {
+			return e.HTTP.Method == r.Method && e.HTTP.Path == recorded(path) && cmp.Or(e.Authority, e.Host) == r.Host && slices.Equal(e.HTTP.QueryKeys, keys(query))
+		})
+		if i < 0 {
+			fault("forwarded without a decision: %v", r)
+			continue
+		}
+		e := left[i]
+		left = slices.Delete(left, i, i+1)
+		for _, end := range v.ends {
+			if end.Req == e.Req && !r.partial && end.Error == nil && end.Bytes.Sent != int64(len(r.Body)) {
+				fault("%d bytes of a body are on the record: %v", end.Bytes.Sent, r)
+			}
+		}
+	}
+	for _, e := range left {
+		ended := slices.ContainsFunc(v.ends, func(end *audit.Event) bool { return end.Req == e.Req && (end.Error != nil || end.Reason != "") })
+		if !ended {
+			fault("allowed, not forwarded, and no word why: %s %s", e.HTTP.Method, e.HTTP.Path)
+		}
+	}
+	if len(v.allowed) != len(v.ends) {
+		fault("%d allowed requests have %d ends", len(v.allowed), len(v.ends))
+	}
+}
+
+// recorded is how the record writes what is no UTF-8.
+func recorded(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		} else {
+			b.WriteString(s[i : i+n])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// keys are the names in a query, as the record has them.
+func keys(query string) []string {
+	var out []string
+	for part := range strings.SplitSeq(query, "&") {
+		key, _, _ := strings.Cut(part, "=")
+		if k, err := url.QueryUnescape(key); err == nil {
+			key = k
+		}
+		if key = recorded(key); key != "" && !slices.Contains(out, key) {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// checkOrigin: the origin understood what was forwarded, or refused it.
+func (v *view) checkOrigin(complete []request, fault func(string, ...any)) {
+	left := slices.Clone(complete)
+	for _, u := range v.understood {
+		i := slices.IndexFunc(left, func(r request) bool { return r == u })
+		switch {
+		case u.partial || u.status != 0:
+			continue
+		case i < 0:
+			fault("the origin understood what was not forwarded: %v", u)
+			continue
+		}
+		left = slices.Delete(left, i, i+1)
+	}
+	for _, r := range left {
+		// Without one understanding there is no other.
+		refused := slices.ContainsFunc(v.understood, func(u request) bool {
+			return u.status != 0 && (u.Method == r.Method && u.Target == r.Target || u.Method == "")
+		}) || slices.ContainsFunc(v.ends, func(e *audit.Event) bool {
+			return (e.HTTP.Status >= 400 || e.Error != nil) && e.HTTP.Method == r.Method
+		})
+		if !refused {
+			fault("the origin did not understand: %v", r)
+		}
+	}
+	for _, u := range v.understood {
+		if u.partial && u.Method != "" && !slices.ContainsFunc(v.forwarded, func(r request) bool {
+			return r.Method == u.Method && r.Target == u.Target && (r.partial || u.status != 0)
+		}) {
+			fault("broken off at the origin alone: %v", u)
+		}
+	}
+}
+
+// difference is empty if both are the same requests. Those of one connection
+// may go upstream on several.
+func difference(want, got []request) string {
+	if len(want) != len(got) {
+		return fmt.Sprintf("%d and %d requests", len(want), len(got))
+	}
+	order := func(a, b request) int { return strings.Compare(a.String(), b.String()) }
+	want, got = slices.SortedFunc(slices.Values(want), order), slices.SortedFunc(slices.Values(got), order)
+	for i := range want {
+		if want[i] != got[i] {
+			return fmt.Sprintf("%v and %v", want[i], got[i])
+		}
+	}
+	return ""
+}
+
+func decisions(es []*audit.Event) string {
+	var out []string
+	for _, e := range es {
+		out = append(out, fmt.Sprintf("%s %s %q (%s %s)", e.Conn, e.HTTP.Method, e.HTTP.Path, e.Reason, e.Message))
+	}
+	return strings.Join(out, "; ")
+}
+
+func ends(es []*audit.Event) string {
+	var out []string
+	for _, e := range es {
+		out = append(out, fmt.Sprintf("%s %q %d %s %+v", e.HTTP.Method, e.HTTP.Path, e.HTTP.Status, e.Reason, e.Error))
+	}
+	return strings.Join(out, "; ")
+}

@@ -1,0 +1,25 @@
+package differential
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// corpusFile has a sample on each line, as a Go string.
+const corpusFile = "testdata/corpus.txt"
+
+// kept are the samples that a fuzz run grew.
+func kept(t testing.TB) [][]byte {
+	t.Helper()
+	text, err := os.ReadFile(corpusFile)
+	must(t, err)
+	var out [][]byte
+	for line := range strings.Lines(string(text)) {
+		s, err := strconv.Unquote(strings.TrimSuffix(line, "\n"))
+		must(t, err)
+		out = append(out, []byte(s))
+	}
+	return out
+}
