@@ -36,11 +36,10 @@ func slow(forms []string, text string) (out []string) {
 	for i := 0; i < len(text); {
 		best := ""
 		for _, p := range forms {
-			end := i + len(p)
 			if !strings.HasPrefix(text[i:], p) || len(p) <= len(best) {
 				continue
 			}
-			if p[0] == '$' && p[1] != '{' && end < len(text) && word(text[end]) {
+			if !whole(text[i:], p) {
 				continue
 			}
 			best = p
@@ -53,6 +52,12 @@ func slow(forms []string, text string) (out []string) {
 		i += len(best)
 	}
 	return out
+}
+
+// whole says whether text, which begins with p, does not go on with a longer
+// name.
+func whole(text, p string) bool {
+	return p[0] != '$' || p[1] == '{' || len(text) == len(p) || !word(text[len(p)])
 }
 
 func foundIn(table *Table, text string) (out []string) {
@@ -129,10 +134,12 @@ func FuzzReplace(f *testing.F) {
 		var want strings.Builder
 		rest := text
 		for _, ph := range slow(forms, text) {
-			before, after, _ := strings.Cut(rest, ph)
-			want.WriteString(before)
-			want.WriteString(valueOf(table, ph, values))
-			rest = after
+			i := strings.Index(rest, ph)
+			for !whole(rest[i:], ph) {
+				i += 1 + strings.Index(rest[i+1:], ph) // it is the start of a longer word
+			}
+			want.WriteString(rest[:i] + valueOf(table, ph, values))
+			rest = rest[i+len(ph):]
 		}
 		want.WriteString(rest)
 		if got != want.String() {
