@@ -79,6 +79,7 @@ func (e *exit) Error() string {
 func (e *exit) Unwrap() error { return e.err }
 
 func execute(args []string) int {
+	silenceStandardLog()
 	root := newRoot()
 	root.SetArgs(longFlags(root, args))
 	err := root.Execute()

@@ -49,6 +49,9 @@ func TestP3NothingOfAnAnswerIsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer back()
+	if code := execute([]string{"version"}); code != 0 {
+		t.Fatalf("exit %d", code)
+	}
 	client := &http.Client{Transport: &http.Transport{}}
 	resp, err := client.Get("http://" + l.Addr().String())
 	if err != nil {
