@@ -68,7 +68,7 @@ func (f *rangeFlags) choose() (dirs []string, filter audit.Filter, err error) {
 	}
 	dirs = logFolders(state)
 	if !anyLog(dirs) {
-		err = &exit{code: exitFailed, err: fmt.Errorf("no audit log below %s", state), hint: "name the gateway's state folder with --state"}
+		err = noLog(state)
 	}
 	return dirs, filter, err
 }
@@ -176,7 +176,7 @@ func verifyLogs(state, key string, dirs []string, asJSON bool) error {
 			dirs = append(dirs, m...)
 		}
 		if len(dirs) == 0 {
-			return &exit{code: exitFailed, err: fmt.Errorf("no audit log below %s", s), hint: "name the gateway's state folder with --state"}
+			return noLog(s)
 		}
 	}
 	failed := false

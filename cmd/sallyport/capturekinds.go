@@ -104,7 +104,7 @@ func (b captureBlock) check() error {
 	}
 	for _, text := range b.Address {
 		if _, err := netip.ParsePrefix(text); err != nil {
-			return fmt.Errorf("address: %w", err)
+			return fmt.Errorf("address %q: not of the form 10.77.4.1/24", text)
 		}
 	}
 	return nil

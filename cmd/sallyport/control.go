@@ -161,12 +161,7 @@ func (c *control) ready(w http.ResponseWriter, _ *http.Request) {
 func (c *control) reload(w http.ResponseWriter, _ *http.Request) {
 	diags := c.d.stack.reload()
 	if diags.HasErrors() {
-		e := apiError{Error: "the policy has errors; what was in force stays"}
-		for _, d := range diags.List() {
-			if b, err := json.Marshal(d); err == nil {
-				e.Diagnostics = append(e.Diagnostics, b)
-			}
-		}
+		e := apiError{Error: "the policy has errors; what was in force stays", Diagnostics: diagnosticLines(diags)}
 		respond(w, http.StatusUnprocessableEntity, e)
 		return
 	}

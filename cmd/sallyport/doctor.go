@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -23,10 +24,10 @@ func doctorCommand() *cobra.Command {
 }
 
 func doctor(asJSON bool) error {
-	lacking := 0
+	var lacking []string
 	for _, f := range capture.Check() {
 		if !f.OK && f.Needed != "" {
-			lacking++
+			lacking = append(lacking, f.Needed)
 		}
 		if asJSON {
 			if err := json.NewEncoder(os.Stdout).Encode(f); err != nil {
@@ -41,7 +42,7 @@ func doctor(asJSON bool) error {
 		case !f.OK:
 			mark = "note"
 		}
-		fmt.Printf("%s  %-28s %s\n", mark, f.Name, f.Detail)
+		fmt.Printf("%s  %-30s %s\n", mark, f.Name, f.Detail)
 		if !f.OK && f.Needed != "" {
 			fmt.Printf("      `sallyport %s` needs it\n", f.Needed)
 		}
@@ -49,8 +50,11 @@ func doctor(asJSON bool) error {
 			fmt.Printf("      -> %s\n", f.Hint)
 		}
 	}
-	if lacking > 0 {
-		return &exit{code: exitFailed, err: fmt.Errorf("%d things that sandboxes need are missing", lacking)}
+	switch {
+	case len(lacking) == 0:
+		return nil
+	case !slices.Contains(lacking, "run"):
+		return &exit{code: exitFailed, err: fmt.Errorf("%s missing that `sallyport serve` needs; `sallyport run` has all that it needs", counted(len(lacking), "thing"))}
 	}
-	return nil
+	return &exit{code: exitFailed, err: fmt.Errorf("%s missing that sandboxes need", counted(len(lacking), "thing"))}
 }

@@ -25,6 +25,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "sallyport: error:", err)
 		os.Exit(exitFailed)
 	}
+	_ = os.WriteFile("/proc/self/comm", []byte("sallyport"), 0) // what ps and top show; "exe" since offerWebSocket
 	os.Exit(execute(os.Args[1:]))
 }
 
@@ -86,7 +87,7 @@ func execute(args []string) int {
 	if err == nil {
 		return 0
 	}
-	e := &exit{code: exitUsage, err: err}
+	e := &exit{code: exitUsage, err: err, hint: "sallyport help COMMAND tells its flags and arguments"}
 	errors.As(err, &e)
 	if e.err != nil {
 		fmt.Fprintln(os.Stderr, "sallyport: error:", e.err)

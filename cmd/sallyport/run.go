@@ -79,7 +79,7 @@ not be made.`,
 	fs.StringArrayVar(&f.share, "share", nil, "give a path below /run, /tmp or /dev back to the sandbox (repeatable)")
 	fs.StringArrayVar(&f.env, "env", nil, "set NAME=VALUE in the sandbox, or unset NAME (repeatable)")
 	fs.BoolVar(&f.report, "report", false, "let through what policy denies, and record it")
-	fs.BoolVar(&f.quiet, "quiet", false, "do not say at the end how much was blocked")
+	fs.BoolVar(&f.quiet, "quiet", false, "do not say at the end how much was blocked, or that the time was up")
 	fs.StringVar(&f.logLevel, "log-level", "error", "operational log on stderr: trace, debug, info, warn, error")
 	fs.StringVar(&f.denied, "denied", "explain", "how denied names are answered: explain, refused, nxdomain")
 	fs.StringArrayVar(&f.resolvers, "resolver", nil, "DNS server address:port for allowed names (repeatable; default: the host's)")
@@ -196,6 +196,9 @@ func (f *runFlags) ended(st *stack, sb *identity.Sandbox, argv []string, r captu
 	if err != nil {
 		return 0, err
 	}
+	if r.TimedOut && !f.quiet {
+		fmt.Fprintf(os.Stderr, "sallyport: the command was ended after %s (--timeout)\n", f.timeout)
+	}
 	if n := st.gateway.Denials(); n > 0 && !f.quiet {
 		fmt.Fprintf(os.Stderr, "sallyport: %d blocked; see: sallyport tail --blocked --sandbox %s%s\n", n, sb.Name, stateFlag(f.state))
 	}
@@ -221,8 +224,12 @@ func (f *runFlags) settings() (settings, error) {
 			return settings{}, err
 		}
 	}
+	level := hclog.LevelFromString(f.logLevel)
+	if level == hclog.NoLevel {
+		return settings{}, fmt.Errorf("--log-level %s: none of trace, debug, info, warn, error", f.logLevel)
+	}
 	s := settings{state: state, own: filepath.Join(state, "runs", audit.NewID()), policy: f.policy, vars: variables(f.vars),
-		log: hclog.New(&hclog.LoggerOptions{Name: "sallyport", Level: hclog.LevelFromString(f.logLevel), Output: os.Stderr, IndependentLevels: true})}
+		log: hclog.New(&hclog.LoggerOptions{Name: "sallyport", Level: level, Output: os.Stderr, IndependentLevels: true})}
 	if len(s.policy) == 0 {
 		if s.policy, err = configuredPolicy(p); err != nil {
 			return settings{}, err

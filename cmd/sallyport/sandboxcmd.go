@@ -7,17 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"sallyport/gateway/capture"
+	"sallyport/policy/policyfile"
 )
 
 // controlFlags are the flags of commands that speak to the daemon.
@@ -59,7 +62,11 @@ func (f *controlFlags) call(method, path string, in, out any) error {
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return &exit{code: exitFailed, err: fmt.Errorf("no daemon answers on %s: %w", socket, errors.Unwrap(err)), hint: "is `sallyport serve` running? name its socket with --socket"}
+		hint := "is `sallyport serve` running? name its socket with --socket"
+		if errors.Is(err, os.ErrPermission) {
+			hint = "the socket is open to the daemon's user and group; be one of them, or root"
+		}
+		return &exit{code: exitFailed, err: fmt.Errorf("no daemon answers on %s: %w", socket, errors.Unwrap(err)), hint: hint}
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
@@ -67,7 +74,7 @@ func (f *controlFlags) call(method, path string, in, out any) error {
 		return err
 	}
 	if resp.StatusCode >= 300 {
-		return apiFailure(resp, data)
+		return f.failure(resp, data)
 	}
 	if f.json && len(data) > 0 {
 		_, err = os.Stdout.Write(data)
@@ -79,13 +86,24 @@ func (f *controlFlags) call(method, path string, in, out any) error {
 	return json.Unmarshal(data, out)
 }
 
-func apiFailure(resp *http.Response, data []byte) error {
+// failure is the error that the daemon answered, whose diagnostics it prints:
+// for programs to stdout, for people to stderr.
+func (f *controlFlags) failure(resp *http.Response, data []byte) error {
 	var e apiError
 	if err := json.Unmarshal(data, &e); err != nil || e.Error == "" {
 		e.Error = resp.Status
 	}
-	for _, d := range e.Diagnostics {
-		fmt.Fprintln(os.Stderr, string(d))
+	for i, d := range e.Diagnostics {
+		if f.json {
+			fmt.Println(string(d))
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(os.Stderr)
+		}
+		if err := policyfile.WriteTextOf(os.Stderr, d, useColor(os.Stderr)); err != nil {
+			return err
+		}
 	}
 	return &exit{code: exitFailed, err: errors.New(e.Error)}
 }
@@ -211,7 +229,11 @@ func (f *controlFlags) list() error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tNAME\tPOLICY\tLABELS")
 	for _, sb := range out {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%v\n", sb.ID, sb.Name, sb.Policy, sb.Labels)
+		labels := make([]string, 0, len(sb.Labels))
+		for _, name := range slices.Sorted(maps.Keys(sb.Labels)) {
+			labels = append(labels, name+"="+sb.Labels[name])
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", sb.ID, sb.Name, sb.Policy, strings.Join(labels, ","))
 	}
 	return w.Flush()
 }

@@ -82,8 +82,7 @@ func (f *tailFlags) tail() error {
 	if f.follow {
 		read = audit.Follow
 	} else if !anyLog(dirs) {
-		return &exit{code: exitFailed, err: fmt.Errorf("no audit log below %s", state),
-			hint: "name the gateway's state folder with --state; the daemon's is /var/lib/sallyport"}
+		return noLog(state)
 	}
 	for e, err := range read(ctx, dirs, filter) {
 		if errors.Is(err, context.Canceled) {
@@ -107,6 +106,15 @@ func (f *tailFlags) tail() error {
 		}
 	}
 	return pipeClosed(out.Flush())
+}
+
+// noLog is the error of a state folder without a log that can be read.
+func noLog(state string) error {
+	if _, err := os.ReadDir(state); errors.Is(err, os.ErrPermission) {
+		return &exit{code: exitFailed, err: fmt.Errorf("audit log below %s: permission denied", state), hint: "it is its owner's alone: be that user, or root"}
+	}
+	return &exit{code: exitFailed, err: fmt.Errorf("no audit log below %s", state),
+		hint: "name the gateway's state folder with --state; the daemon's is /var/lib/sallyport"}
 }
 
 // pipeClosed forgives a reader that has seen enough.

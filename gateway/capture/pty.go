@@ -3,6 +3,7 @@
 package capture
 
 import (
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -109,7 +110,10 @@ func (t *terminal) takeBack() (had int, err error) {
 	if had == t.group {
 		return 0, nil
 	}
-	return had, setForeground(t.file, t.group)
+	if err = setForeground(t.file, t.group); errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EIO) {
+		return 0, nil // it was hung up: there is no terminal to take back
+	}
+	return had, err
 }
 
 // restore puts the modes back that a command which was killed may have left.

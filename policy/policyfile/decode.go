@@ -242,6 +242,8 @@ func (d *decoder) unknownAttr(a *hclsyntax.Attribute, s *shape) {
 	case slices.Contains(s.blocks, a.Name):
 		x.Hint = a.Name + " is a block: write " + a.Name + " { … } without \"=\""
 	case x.Detail != "":
+	case near == a.Name+"s":
+		x.Hint = fmt.Sprintf("did you mean %q?", near)
 	case len(homes) > 0:
 		x.Detail = "It belongs in " + strings.Join(homes, ", ") + "."
 	case near != "":

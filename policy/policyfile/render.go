@@ -226,6 +226,24 @@ type jsonNote struct {
 	Column  int    `json:"column"`
 }
 
+// WriteTextOf writes for a person one line that WriteJSON wrote elsewhere. The
+// files are not at hand, so no line of them is shown.
+func WriteTextOf(w io.Writer, line []byte, color bool) error {
+	var j jsonDiagnostic
+	if err := json.Unmarshal(line, &j); err != nil {
+		return err
+	}
+	x := Diagnostic{Severity: policy.Error, Summary: j.Summary, Detail: j.Detail, Hint: j.Hint, Context: j.Context,
+		Pos: policy.Pos{File: j.File, Line: j.Line, Column: j.Column}}
+	if j.Severity == severity(policy.Warning) {
+		x.Severity = policy.Warning
+	}
+	for _, n := range j.Related {
+		x.Related = append(x.Related, Note{Pos: policy.Pos{File: n.File, Line: n.Line, Column: n.Column}, Message: n.Message})
+	}
+	return (&Diagnostics{list: []Diagnostic{x}}).WriteText(w, color)
+}
+
 // WriteJSON writes the diagnostics for a program, one JSON object a line.
 // Lines and columns count from 1; a column is a character as a reader sees it.
 func (d *Diagnostics) WriteJSON(w io.Writer) error {

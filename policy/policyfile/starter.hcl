@@ -28,10 +28,10 @@ group "package_registries" {
     access        = "read" # npm packages
     encoded_slash = true   # scoped packages are asked for as /@scope%2fname
   }
-  allow "proxy.golang.org" { access = "read" }   # Go modules
-  allow "sum.golang.org" { access = "read" }     # their checksums
-  allow "index.crates.io" { access = "read" }    # index of Rust crates
-  allow "static.crates.io" { access = "read" }   # their files
+  allow "proxy.golang.org" { access = "read" } # Go modules
+  allow "sum.golang.org" { access = "read" }   # their checksums
+  allow "index.crates.io" { access = "read" }  # index of Rust crates
+  allow "static.crates.io" { access = "read" } # their files
 }
 
 group "github_read" {
