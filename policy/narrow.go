@@ -45,6 +45,15 @@ func NewNarrowing(spec NarrowingSpec) (*Narrowing, error) {
 	return n, nil
 }
 
+// Spec returns what the Narrowing was made of, in its normal form.
+func (n *Narrowing) Spec() NarrowingSpec {
+	out := NarrowingSpec{Methods: slices.Clone(n.methods), Expires: n.expires}
+	for _, p := range n.hosts {
+		out.Only = append(out.Only, p.String())
+	}
+	return out
+}
+
 // narrowedHost reads a host pattern. What only an org may permit is for the
 // sandbox's own rules to have.
 func narrowedHost(text string) (HostPattern, error) {

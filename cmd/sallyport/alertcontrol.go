@@ -10,14 +10,6 @@ import (
 	"sallyport/audit"
 )
 
-// observeRoutes are the calls of those who watch.
-func (c *control) observeRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/events", c.events)
-	mux.HandleFunc("GET /v1/alerts", c.showAlerts)
-	mux.HandleFunc("POST /v1/alerts/mutes", c.mute)
-	mux.HandleFunc("DELETE /v1/alerts/mutes/{id}", c.unmute)
-}
-
 // apiAlerts is the state of the alerts.
 type apiAlerts struct {
 	Active []audit.Alert `json:"active"`

@@ -44,6 +44,8 @@ type attachment struct {
 	Container string `json:"container,omitempty"` // ID that its engine gave it
 	Engine    string `json:"engine,omitempty"`    // name of the capture that found it; "" if a hook did
 	Removed   bool   `json:"removed,omitempty"`   // by "sandbox rm", while the container ran on
+
+	Narrow *narrowed `json:"narrow,omitempty"` // of Sandbox, for one job; nil: all of it
 }
 
 const attachedBucket = "attached"
@@ -86,7 +88,7 @@ func (c *captures) attach(a attachment) (*identity.Sandbox, error) {
 	if a.ID == "" {
 		a.ID = c.attachedAs(a)
 	}
-	sockets, err := capture.OpenNamespace(a.NetNS, capture.NamespaceOptions{Interface: a.describe()})
+	sockets, err := c.openNamespace(a.NetNS, capture.NamespaceOptions{Interface: a.describe()})
 	if err != nil {
 		return nil, err
 	}
@@ -104,12 +106,15 @@ func (c *captures) register(a attachment, p *policy.Sandbox) (*identity.Sandbox,
 	maps.Copy(labels, p.Labels)
 	maps.Copy(labels, a.Labels)
 	sb := identity.Sandbox{Name: a.Sandbox, ID: a.ID, Policy: a.Sandbox, Labels: labels}
+	if err := a.Narrow.apply(&sb); err != nil {
+		return nil, err
+	}
 	if err := c.st.sandboxes.Add(sb); err != nil {
 		return nil, err
 	}
 	err := c.keep(a)
 	if err == nil {
-		err = c.st.record(&sb, "attached to "+a.describe(), nil)
+		err = c.st.record(&sb, "attached to "+a.describe()+a.Narrow.describe(), nil)
 	}
 	if err != nil {
 		_, rerr := c.st.sandboxes.Remove(a.ID)
@@ -121,8 +126,11 @@ func (c *captures) register(a attachment, p *policy.Sandbox) (*identity.Sandbox,
 // attachedAs returns the ID that this namespace had as this sandbox, or a
 // new one.
 func (c *captures) attachedAs(a attachment) string {
+	if a.Narrow != nil {
+		return audit.NewID() // another job is another life
+	}
 	for _, old := range c.kept() {
-		if old.Sandbox == a.Sandbox && old.NetNS == a.NetNS && old.same(a) && !old.Removed && c.st.sandboxes.ByID(old.ID) == nil {
+		if old.Narrow == nil && old.Sandbox == a.Sandbox && old.NetNS == a.NetNS && old.same(a) && !old.Removed && c.st.sandboxes.ByID(old.ID) == nil {
 			return old.ID
 		}
 	}
@@ -167,7 +175,7 @@ func (c *captures) reattach() error {
 		if !gone && a.Removed {
 			continue
 		}
-		if gone || a.Declared || !c.watched(a) {
+		if gone || a.Declared || !c.watched(a) || a.Narrow.over(time.Now()) {
 			if err := c.endedMeanwhile(a); err != nil {
 				return err
 			}
@@ -190,6 +198,7 @@ func (c *captures) watched(a attachment) bool {
 func (c *captures) endedMeanwhile(a attachment) error {
 	if !a.Removed {
 		sb := &identity.Sandbox{Name: a.Sandbox, ID: a.ID, Labels: a.Labels}
+		a.Narrow.name(sb)
 		if err := c.st.record(sb, "ended while the gateway was down: "+a.describe(), nil); err != nil {
 			return err
 		}

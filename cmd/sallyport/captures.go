@@ -8,8 +8,10 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"sallyport/gateway"
+	"sallyport/gateway/capture"
 	"sallyport/gateway/identity"
 )
 
@@ -19,6 +21,9 @@ type captures struct {
 	blocks  []captureBlock
 	runtime string // folder
 	engines []*engineCapture
+
+	// openNamespace is capture.OpenNamespace; tests have another.
+	openNamespace func(path string, o capture.NamespaceOptions) (*capture.Sockets, error)
 
 	mu      sync.Mutex
 	open    map[string]*openCapture  // by key: "netns ID" or "interface NAME"; nil after close
@@ -31,7 +36,8 @@ type openCapture struct {
 	attached attachment     // of a namespace
 	sources  []netip.Prefix // of an interface
 	macs     []net.HardwareAddr
-	stop     func() // nil until it is served
+	expiry   *time.Timer // ends a narrowed sandbox; nil without a time
+	stop     func()      // nil until it is served
 }
 
 // openCaptures opens what the daemon file names and what was attached before
@@ -39,6 +45,7 @@ type openCapture struct {
 func (d *daemonProcess) openCaptures() error {
 	c := &d.captures
 	c.st, c.blocks, c.runtime = d.stack, d.file.Captures, d.runtime
+	c.openNamespace = capture.OpenNamespace
 	c.open, c.held = map[string]*openCapture{}, map[string]chan struct{}{}
 	for _, b := range c.blocks {
 		if err := c.openBlock(b); err != nil {
@@ -81,10 +88,11 @@ func (c *captures) add(key string, oc *openCapture) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open == nil {
-		oc.in.Close()
+		oc.end()
 		return errClosed
 	}
 	c.open[key] = oc
+	c.endAtExpiry(oc)
 	if c.serving {
 		c.start(oc)
 	}
@@ -145,6 +153,9 @@ func (c *captures) take(key string) *openCapture {
 
 // end stops serving, which closes the sockets, or closes them itself.
 func (oc *openCapture) end() {
+	if oc.expiry != nil {
+		oc.expiry.Stop()
+	}
 	if oc.stop != nil {
 		oc.stop()
 		return

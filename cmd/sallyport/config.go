@@ -67,8 +67,9 @@ type metricsBlock struct {
 }
 
 type controlBlock struct {
-	Group  string `hcl:"group,optional"`  // whose members may use the control socket
-	Socket string `hcl:"socket,optional"` // its path; default control.sock in the runtime folder
+	Users  []string `hcl:"users,optional"`  // who may use the control socket, besides root and the daemon's own user
+	Group  string   `hcl:"group,optional"`  // whose members may use it
+	Socket string   `hcl:"socket,optional"` // its path; default control.sock in the runtime folder
 }
 
 // readDaemonFile reads path strictly: what is not known is an error.

@@ -8,9 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"sallyport/gateway/capture"
@@ -24,6 +22,7 @@ type control struct {
 	path   string
 	l      net.Listener
 	server *http.Server
+	may    callers
 }
 
 const controlSocket = "control.sock"
@@ -49,27 +48,28 @@ func (d *daemonProcess) openControl() error {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	c := &control{d: d, path: path, l: l}
-	c.server = &http.Server{Handler: c.routes(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	if err := c.permit(); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	c.server = &http.Server{Handler: c.permitted(c.routes()), ConnContext: withPeer, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
 	d.control = c
 	return c.own()
 }
 
-// own gives the socket to the group that the daemon file names.
+// own gives the socket to the group that the daemon file names. Where it names
+// users everybody may connect, and who may not call is told so.
 func (c *control) own() error {
-	gid := -1
+	gid, mode := -1, os.FileMode(0o660)
 	if b := c.d.file.Control; b != nil && b.Group != "" {
-		g, err := user.LookupGroup(b.Group)
-		if err != nil {
-			return fmt.Errorf("control: %w", err)
-		}
-		if gid, err = strconv.Atoi(g.Gid); err != nil {
-			return fmt.Errorf("control: %w", err)
-		}
+		gid = int(c.may.gid)
+	}
+	if c.may.named {
+		mode = 0o666
 	}
 	if err := os.Chown(c.path, -1, gid); err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
-	return os.Chmod(c.path, 0o660)
+	return os.Chmod(c.path, mode)
 }
 
 func (c *control) serve(ctx context.Context) error {
@@ -86,24 +86,36 @@ func (c *control) close() error { return errors.Join(c.server.Close(), c.l.Close
 
 func (c *control) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", healthy)
-	mux.HandleFunc("GET /readyz", c.ready)
-	mux.HandleFunc("POST /v1/reload", c.reload)
-	mux.HandleFunc("POST /v1/policy/plan", c.comparePolicy)
-	mux.HandleFunc("GET /v1/secrets", c.secrets)
-	mux.HandleFunc("POST /v1/secrets/{name}/check", c.checkSecret)
-	mux.HandleFunc("GET /v1/sandboxes", c.list)
-	mux.HandleFunc("POST /v1/sandboxes", c.attach)
-	mux.HandleFunc("GET /v1/sandboxes/{id}", c.show)
-	mux.HandleFunc("DELETE /v1/sandboxes/{id}", c.detach)
-	c.observeRoutes(mux)
+	for pattern, handle := range c.calls() {
+		mux.HandleFunc(pattern, handle)
+	}
 	return mux
+}
+
+// calls are the control API: what examples/openapi describes.
+func (c *control) calls() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"GET /healthz":                 healthy,
+		"GET /readyz":                  c.ready,
+		"POST /v1/reload":              c.reload,
+		"POST /v1/policy/plan":         c.comparePolicy,
+		"GET /v1/secrets":              c.secrets,
+		"GET /v1/sandboxes":            c.list,
+		"POST /v1/sandboxes":           c.attach,
+		"GET /v1/sandboxes/{id}":       c.show,
+		"DELETE /v1/sandboxes/{id}":    c.detach,
+		"GET /v1/events":               c.events,
+		"GET /v1/alerts":               c.showAlerts,
+		"POST /v1/alerts/mutes":        c.mute,
+		"DELETE /v1/alerts/mutes/{id}": c.unmute,
+	}
 }
 
 // apiError is the body of a failed call.
 type apiError struct {
 	Error       string            `json:"error"`
 	Diagnostics []json.RawMessage `json:"diagnostics,omitempty"`
+	Faults      []apiFault        `json:"faults,omitempty"` // of a narrowing
 }
 
 // apiSandbox is a sandbox as the control socket shows it.
@@ -112,17 +124,25 @@ type apiSandbox struct {
 	Name   string            `json:"name"`
 	Policy string            `json:"policy"`
 	Labels map[string]string `json:"labels,omitempty"`
+	Narrow *apiNarrowed      `json:"narrow,omitempty"`
 	Env    map[string]string `json:"env,omitempty"` // what to set in the sandbox; of POST and of one sandbox
 	CA     string            `json:"ca,omitempty"`  // PEM
 }
 
-// apiAttach asks for a namespace to be attached.
+// apiAttach asks for a namespace to be attached, as a sandbox of the policy or
+// as one that is narrowed for one job.
 type apiAttach struct {
 	Sandbox   string            `json:"sandbox,omitempty"`   // may be left out where the container's label says it
 	NetNS     string            `json:"netns,omitempty"`     // name below /run/netns, or path
 	PID       int               `json:"pid,omitempty"`       // of a process in the namespace
 	Container string            `json:"container,omitempty"` // ID of the container that the process is the first of
 	Labels    map[string]string `json:"labels,omitempty"`
+
+	Name    string   `json:"name,omitempty"`    // of the job, for the records; default: the parent's
+	Parent  string   `json:"parent,omitempty"`  // sandbox that is narrowed
+	Only    []string `json:"only,omitempty"`    // host patterns
+	Methods []string `json:"methods,omitempty"` // HTTP methods
+	TTL     string   `json:"ttl,omitempty"`     // how long it lives, as 30m, 12h or 7d
 }
 
 func respond(w http.ResponseWriter, code int, v any) {
@@ -172,7 +192,7 @@ func (c *control) reload(w http.ResponseWriter, _ *http.Request) {
 func (c *control) list(w http.ResponseWriter, _ *http.Request) {
 	out := []apiSandbox{}
 	for _, sb := range c.d.sandboxes.List() {
-		out = append(out, apiSandbox{ID: sb.ID, Name: sb.Name, Policy: sb.Policy, Labels: sb.Labels})
+		out = append(out, c.brief(sb))
 	}
 	respond(w, http.StatusOK, out)
 }
@@ -185,7 +205,12 @@ func (c *control) attach(w http.ResponseWriter, r *http.Request) {
 		respond(w, http.StatusBadRequest, apiError{Error: err.Error()})
 		return
 	}
-	sb, err := c.attached(r.Context(), in)
+	narrow, faults := c.narrowing(&in)
+	if len(faults) > 0 {
+		respond(w, http.StatusUnprocessableEntity, refusedNarrowing(faults))
+		return
+	}
+	sb, err := c.attached(r.Context(), in, narrow)
 	if err != nil {
 		respond(w, http.StatusUnprocessableEntity, apiError{Error: err.Error()})
 		return
@@ -193,16 +218,18 @@ func (c *control) attach(w http.ResponseWriter, r *http.Request) {
 	respond(w, http.StatusCreated, c.whole(sb))
 }
 
-func (c *control) attached(ctx context.Context, in apiAttach) (*identity.Sandbox, error) {
+func (c *control) attached(ctx context.Context, in apiAttach, narrow *narrowed) (*identity.Sandbox, error) {
 	switch {
+	case in.Container != "" && narrow != nil:
+		return nil, errors.New("a container is not narrowed; give its namespace by pid alone")
 	case in.Container != "" && in.PID > 0 && in.NetNS == "":
 		return c.d.captures.attachContainer(ctx, in.Container, in.PID, in.Sandbox, in.Labels)
 	case in.Container != "":
 		return nil, errors.New("a container needs the pid of its first process, and no netns")
 	case in.NetNS != "" && in.PID == 0:
-		return c.d.captures.attach(attachment{Sandbox: in.Sandbox, Labels: in.Labels, NetNS: namespacePath(in.NetNS)})
+		return c.d.captures.attach(attachment{Sandbox: in.Sandbox, Labels: in.Labels, Narrow: narrow, NetNS: namespacePath(in.NetNS)})
 	case in.PID > 0 && in.NetNS == "":
-		return c.d.captures.attach(attachment{Sandbox: in.Sandbox, Labels: in.Labels, NetNS: capture.Container{PID: in.PID}.NetNS()})
+		return c.d.captures.attach(attachment{Sandbox: in.Sandbox, Labels: in.Labels, Narrow: narrow, NetNS: capture.Container{PID: in.PID}.NetNS()})
 	}
 	return nil, errors.New("give either netns or pid")
 }
@@ -213,7 +240,18 @@ func (c *control) whole(sb *identity.Sandbox) apiSandbox {
 	if address, ok := c.d.captures.proxyOf(sb); ok {
 		addProxy(env, address, sb.Policy, c.d.loader.key)
 	}
-	return apiSandbox{ID: sb.ID, Name: sb.Name, Policy: sb.Policy, Labels: sb.Labels, Env: env, CA: string(c.d.ca.PEM())}
+	out := c.brief(sb)
+	out.Env, out.CA = env, string(c.d.ca.PEM())
+	return out
+}
+
+// brief is what a list shows of a sandbox.
+func (c *control) brief(sb *identity.Sandbox) apiSandbox {
+	out := apiSandbox{ID: sb.ID, Name: sb.Name, Policy: sb.Policy, Labels: sb.Labels}
+	if sb.Narrow != nil {
+		out.Narrow = showNarrowed(sb)
+	}
+	return out
 }
 
 func (c *control) show(w http.ResponseWriter, r *http.Request) {

@@ -105,6 +105,9 @@ func (f *controlFlags) failure(resp *http.Response, data []byte) error {
 			return err
 		}
 	}
+	for _, f := range e.Faults {
+		fmt.Fprintln(os.Stderr, f)
+	}
 	return &exit{code: exitFailed, err: errors.New(e.Error)}
 }
 
@@ -150,7 +153,7 @@ sallyport.sandbox.`,
 	attach.Flags().StringVar(&in.Container, "container", "", "ID of the container whose first process --pid is; the sandbox may be left to its label")
 	attach.Flags().BoolVar(&oci, "oci", false, "the OCI state of the container is on standard input")
 	attach.Flags().StringArrayVar(&labels, "label", nil, "NAME=VALUE for the records (repeatable)")
-	cmd.AddCommand(attach,
+	cmd.AddCommand(attach, narrowCommand(&f),
 		&cobra.Command{Use: "ls", Short: "List them", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return f.list() }},
 		&cobra.Command{Use: "show ID", Short: "Show one, with what to set in it", Args: cobra.ExactArgs(1),
 			RunE: func(_ *cobra.Command, args []string) error {
