@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sallyport/gateway/http1"
+	"sallyport/gateway/http2guard"
 )
 
 // front is the one HTTP server of a gateway. Connections reach it one by one
@@ -114,7 +115,7 @@ func (f *front) hand(c *conn, nc net.Conn) {
 	// protocols apart; it lifts this deadline when it has them.
 	_ = c.client.SetReadDeadline(time.Now().Add(c.g.Limits.HeadTimeout)) // an error comes again from the first read
 	if t := c.tls.Load(); t != nil && t.ALPN == "h2" {
-		fc.Conn = &prefaceConn{Conn: nc}
+		fc.Conn = &prefaceConn{Conn: nc, guard: http2guard.New(2*c.g.Limits.MaxHead+http2Slack, c.recordFault)}
 	} else {
 		l := c.g.Limits
 		fc.guard = http1.NewGuard(nc, http1.Limits{Head: l.MaxHead, Fields: l.MaxFields, HeadTimeout: l.HeadTimeout, BodyTimeout: l.StallTimeout})
@@ -180,8 +181,13 @@ func (t *clearConn) Read(p []byte) (int, error) {
 // h2 must begin with its preface (RFC 9113, section 3.4).
 type prefaceConn struct {
 	net.Conn
-	seen int
+	seen  int
+	guard *http2guard.Guard // of what follows; one reader at a time
 }
+
+// http2Slack is what the server adds to its bound of a head for HTTP/2, which
+// counts more bytes for a field: ten fields of 32 bytes.
+const http2Slack = 10 * 32
 
 var errNoPreface = errors.New("no HTTP/2 preface after h2 was agreed")
 
@@ -195,9 +201,17 @@ func (p *prefaceConn) Read(b []byte) (int, error) {
 			return 0, errNoPreface
 		}
 		p.seen += m
+		if e := p.guard.Take(b[m:n]); e != nil {
+			return 0, e
+		}
+	} else if e := p.guard.Take(b[:n]); e != nil {
+		return 0, e
 	}
 	return n, err
 }
+
+// Close closes the connection.
+func (p *prefaceConn) Close() error { return errors.Join(p.guard.End(), p.Conn.Close()) }
 
 // CloseWrite half-closes, if the connection can.
 func (p *prefaceConn) CloseWrite() error {

@@ -17,21 +17,22 @@ type layer struct {
 func layers() map[string]layer {
 	hclog := "github.com/hashicorp/go-hclog"
 	return map[string]layer{
-		"policy":            {nil, []string{"golang.org/x/net/idna", "golang.org/x/net/publicsuffix"}},
-		"policy/policyfile": {[]string{"policy"}, []string{"github.com/hashicorp/hcl/v2", "github.com/zclconf/go-cty"}},
-		"secrets":           {nil, []string{hclog, "golang.org/x/sync", "golang.org/x/sys"}},
-		"secrets/*":         {[]string{"secrets"}, []string{hclog, "github.com/fsnotify/fsnotify", "github.com/aws/aws-sdk-go-v2", "filippo.io/age", "golang.org/x/sys"}},
-		"audit":             {nil, []string{hclog, "go.etcd.io/bbolt", "golang.org/x/sync", "golang.org/x/sys", "github.com/fsnotify/fsnotify"}},
-		"audit/*":           {[]string{"audit"}, []string{hclog}},
-		"certs":             {nil, []string{"golang.org/x/sync", "golang.org/x/sys", "software.sslmate.com/src/go-pkcs12", "github.com/hashicorp/golang-lru/v2"}},
-		"gateway/identity":  {[]string{"policy"}, nil},
-		"gateway/dns":       {[]string{"policy"}, []string{hclog, "github.com/miekg/dns"}},
-		"gateway/http1":     {nil, nil},
-		"gateway/inject":    {[]string{"policy", "secrets"}, []string{"github.com/klauspost/compress", "github.com/andybalholm/brotli", "github.com/aws/aws-sdk-go-v2/aws"}},
-		"gateway/upstream":  {nil, []string{hclog, "golang.org/x/net", "golang.org/x/sync", "golang.org/x/sys"}},
-		"gateway/capture":   {nil, []string{"github.com/google/nftables", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "github.com/mdlayher/netlink", "golang.org/x/sys"}},
-		"gateway":           {[]string{"policy", "secrets", "audit", "certs", "gateway/*"}, []string{hclog, "github.com/elazarl/goproxy", "github.com/miekg/dns", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time"}},
-		"cmd/sallyport":     {[]string{"*"}, []string{hclog, "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/hashicorp/hcl/v2", "github.com/fsnotify/fsnotify", "github.com/coreos/go-systemd", "github.com/prometheus/client_golang", "charm.land/", "golang.org/x/term", "github.com/landlock-lsm/go-landlock", "golang.org/x/sys"}},
+		"policy":             {nil, []string{"golang.org/x/net/idna", "golang.org/x/net/publicsuffix"}},
+		"policy/policyfile":  {[]string{"policy"}, []string{"github.com/hashicorp/hcl/v2", "github.com/zclconf/go-cty"}},
+		"secrets":            {nil, []string{hclog, "golang.org/x/sync", "golang.org/x/sys"}},
+		"secrets/*":          {[]string{"secrets"}, []string{hclog, "github.com/fsnotify/fsnotify", "github.com/aws/aws-sdk-go-v2", "filippo.io/age", "golang.org/x/sys"}},
+		"audit":              {nil, []string{hclog, "go.etcd.io/bbolt", "golang.org/x/sync", "golang.org/x/sys", "github.com/fsnotify/fsnotify"}},
+		"audit/*":            {[]string{"audit"}, []string{hclog}},
+		"certs":              {nil, []string{"golang.org/x/sync", "golang.org/x/sys", "software.sslmate.com/src/go-pkcs12", "github.com/hashicorp/golang-lru/v2"}},
+		"gateway/identity":   {[]string{"policy"}, nil},
+		"gateway/dns":        {[]string{"policy"}, []string{hclog, "github.com/miekg/dns"}},
+		"gateway/http1":      {nil, nil},
+		"gateway/http2guard": {nil, []string{"golang.org/x/net"}},
+		"gateway/inject":     {[]string{"policy", "secrets"}, []string{"github.com/klauspost/compress", "github.com/andybalholm/brotli", "github.com/aws/aws-sdk-go-v2/aws"}},
+		"gateway/upstream":   {nil, []string{hclog, "golang.org/x/net", "golang.org/x/sync", "golang.org/x/sys"}},
+		"gateway/capture":    {nil, []string{"github.com/google/nftables", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "github.com/mdlayher/netlink", "golang.org/x/sys"}},
+		"gateway":            {[]string{"policy", "secrets", "audit", "certs", "gateway/*"}, []string{hclog, "github.com/elazarl/goproxy", "github.com/miekg/dns", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time"}},
+		"cmd/sallyport":      {[]string{"*"}, []string{hclog, "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/hashicorp/hcl/v2", "github.com/fsnotify/fsnotify", "github.com/coreos/go-systemd", "github.com/prometheus/client_golang", "charm.land/", "golang.org/x/term", "github.com/landlock-lsm/go-landlock", "golang.org/x/sys"}},
 	}
 }
 
