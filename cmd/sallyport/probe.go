@@ -52,6 +52,7 @@ credential. Exit 1 if one did not hold.`,
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; default: the configured policy.d)")
+	fs.StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
 	fs.StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
 	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
 	fs.StringVar(&f.netns, "netns", "", "attached namespace: name below /run/netns, or path")
@@ -215,6 +216,9 @@ func (f *probeFlags) inRun(plan probePlan) ([]byte, error) {
 	args := []string{"run", "--quiet", "--sandbox", f.sandbox, "--state", f.state, "--share", exe}
 	for _, path := range f.policy {
 		args = append(args, "--policy", path)
+	}
+	for _, v := range f.vars {
+		args = append(args, "--var", v)
 	}
 	args = append(append(args, f.run...), "--", exe, "probe-inside", "--plan", string(p))
 	return output(exec.Command(exe, args...))

@@ -13,6 +13,7 @@ import (
 // secretFlags are the flags of the secret commands.
 type secretFlags struct {
 	policy []string
+	vars   []string
 	socket string
 	json   bool
 	all    bool
@@ -22,6 +23,7 @@ func secretCommand() *cobra.Command {
 	var f secretFlags
 	cmd := &cobra.Command{Use: "secret", Short: "Where secrets come from, whether they can be had, how old they are; never a value"}
 	cmd.PersistentFlags().StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; default: the configured policy.d)")
+	cmd.PersistentFlags().StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
 	ls := &cobra.Command{Use: "ls", Short: "List the secrets of the policy: source, hosts, placeholder, and age in a running daemon", Args: cobra.NoArgs,
 		Example: "  sallyport secret ls --policy sallyport.hcl",
 		RunE:    func(*cobra.Command, []string) error { return f.list() }}
@@ -48,7 +50,7 @@ func (f *secretFlags) load() (*loader, *gateway.Snapshot, error) {
 			return nil, nil, err
 		}
 	}
-	l := &loader{paths: paths, key: make([]byte, 32), log: hclog.NewNullLogger()}
+	l := &loader{paths: paths, vars: variables(f.vars), key: make([]byte, 32), log: hclog.NewNullLogger()}
 	snap, diags := l.load()
 	if err := diagnosed(diags); err != nil {
 		return nil, nil, err
