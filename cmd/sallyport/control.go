@@ -95,19 +95,20 @@ func (c *control) routes() http.Handler {
 // calls are the control API: what examples/openapi describes.
 func (c *control) calls() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
-		"GET /healthz":                 healthy,
-		"GET /readyz":                  c.ready,
-		"POST /v1/reload":              c.reload,
-		"POST /v1/policy/plan":         c.comparePolicy,
-		"GET /v1/secrets":              c.secrets,
-		"GET /v1/sandboxes":            c.list,
-		"POST /v1/sandboxes":           c.attach,
-		"GET /v1/sandboxes/{id}":       c.show,
-		"DELETE /v1/sandboxes/{id}":    c.detach,
-		"GET /v1/events":               c.events,
-		"GET /v1/alerts":               c.showAlerts,
-		"POST /v1/alerts/mutes":        c.mute,
-		"DELETE /v1/alerts/mutes/{id}": c.unmute,
+		"GET /healthz":                  healthy,
+		"GET /readyz":                   c.ready,
+		"POST /v1/reload":               c.reload,
+		"POST /v1/policy/plan":          c.comparePolicy,
+		"GET /v1/secrets":               c.secrets,
+		"POST /v1/secrets/{name}/check": c.checkSecret,
+		"GET /v1/sandboxes":             c.list,
+		"POST /v1/sandboxes":            c.attach,
+		"GET /v1/sandboxes/{id}":        c.show,
+		"DELETE /v1/sandboxes/{id}":     c.detach,
+		"GET /v1/events":                c.events,
+		"GET /v1/alerts":                c.showAlerts,
+		"POST /v1/alerts/mutes":         c.mute,
+		"DELETE /v1/alerts/mutes/{id}":  c.unmute,
 	}
 }
 
