@@ -18,7 +18,6 @@ type sample struct {
 	cuts  []int     // where one write ends and the next begins
 	plain []request // what is meant, if it was left as it was made
 	tls   bool
-	from  string // how it came to be
 }
 
 // generator makes samples. The same seed makes the same.
@@ -38,12 +37,11 @@ func (g generator) sample() sample {
 		s.raw = append(s.raw, b...)
 		s.plain = append(s.plain, r)
 	}
-	s.from = "plain"
 	if slices.ContainsFunc(s.plain, func(r request) bool { return strings.HasPrefix(r.Target, "//") }) {
 		s.plain = nil // some of these the gateway cannot send on as they are
 	}
 	if g.chance(60) {
-		s.plain, s.from = nil, "mutated"
+		s.plain = nil
 		for range 1 + g.IntN(3)*g.IntN(2) {
 			s.raw = g.mutate(s.raw)
 		}

@@ -10,7 +10,8 @@ import (
 // corpusFile has a sample on each line, as a Go string.
 const corpusFile = "testdata/corpus.txt"
 
-// kept are the samples that a fuzz run grew.
+// kept are samples that runs of http1's FuzzGuard grew, with the mark for
+// their hosts.
 func kept(t testing.TB) [][]byte {
 	t.Helper()
 	text, err := os.ReadFile(corpusFile)
