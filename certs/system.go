@@ -24,6 +24,16 @@ func systemBundles() []string {
 	}
 }
 
+// SystemBundlePaths returns where clients that read no variable look for the
+// bundle of trusted roots.
+func SystemBundlePaths() []string {
+	var out []string
+	for _, name := range systemBundles() {
+		out = append(out, "/"+name)
+	}
+	return out
+}
+
 // SystemBundle returns the host's bundle of trusted roots as PEM, certificates
 // only.
 func SystemBundle() ([]byte, error) { return systemBundle(os.DirFS("/")) }

@@ -334,8 +334,14 @@ func chooseSandbox(names []string, name string) (string, error) {
 func (f *runFlags) command(st *stack, sb *identity.Sandbox, argv []string) capture.Command {
 	files := maps.Clone(st.trust)
 	files["env.sh"] = certs.EnvScript(st.sandboxEnv(sb, capture.FilesDir))
+	over := map[string]string{}
+	if _, ok := files[certs.TrustBundleFile]; ok {
+		for _, path := range certs.SystemBundlePaths() {
+			over[path] = certs.TrustBundleFile
+		}
+	}
 	return capture.Command{Argv: argv, Env: f.environment(st, sb), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Share: f.share, Hide: st.hidden(), Files: files, Timeout: f.timeout}
+		Share: f.share, Hide: st.hidden(), Files: files, Over: over, Timeout: f.timeout}
 }
 
 // hidden are the paths that no sandbox on this host may read.

@@ -41,6 +41,10 @@ type Command struct {
 	ResolvConf string            // content of /etc/resolv.conf; "" is DefaultResolvConf
 	Files      map[string][]byte // by path below FilesDir, read-only
 	Timeout    time.Duration     // after it the sandbox is ended; 0 is none
+
+	// Over says which of Files stand in the place of files of the host, by
+	// absolute path. A path that leads to no file is left as it is.
+	Over map[string]string
 }
 
 // Result is how a command ended.
@@ -116,6 +120,11 @@ func (c *Command) check() error {
 	for name := range c.Files {
 		if !filepath.IsLocal(name) || filepath.Clean(name) != name || name[0] == '.' {
 			return fmt.Errorf("file %q: not a plain relative path, or it begins with a dot", name)
+		}
+	}
+	for path, name := range c.Over {
+		if _, ok := c.Files[name]; !ok || !filepath.IsAbs(path) {
+			return fmt.Errorf("file %q over %q: no such file, or not an absolute path", name, path)
 		}
 	}
 	if c.ResolvConf == "" {

@@ -60,7 +60,21 @@ func placeFiles(s *setup) error {
 			return mountError("replace "+path, err)
 		}
 	}
+	for path, name := range s.Over {
+		if err := cover(path, filepath.Join(FilesDir, name)); err != nil {
+			return mountError("replace "+path, err)
+		}
+	}
 	return nil
+}
+
+// cover binds content over the file that path leads to, if it is one.
+func cover(path, content string) error {
+	at, err := walk(path)
+	if err != nil || at.missing || at.denied || at.stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return err
+	}
+	return mountOver(content, at)
 }
 
 // hosts is the sandbox's /etc/hosts: itself and nothing else.

@@ -3,6 +3,7 @@
 package capture
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -462,6 +463,32 @@ func TestSandboxFiles(t *testing.T) {
 	out, _ := inSandbox(t, c)
 	if !strings.HasPrefix(out, "pem\nnameserver 192.0.2.53\n2\n::1") || strings.Count(out, "ead-only")+strings.Count(out, "ermission denied") != 4 {
 		t.Errorf("got:\n%s", out)
+	}
+}
+
+// TestTLS16FilesOfTheHostAreReplaced: a file of the host has another content
+// inside, also behind a link, and cannot be written; what is no file stays.
+func TestTLS16FilesOfTheHostAreReplaced(t *testing.T) {
+	dir := t.TempDir() // below a directory that the sandbox has of its own
+	if within(dir, "/tmp") {
+		var err error
+		if dir, err = os.MkdirTemp("/var/tmp", "over"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(dir+"/roots", []byte("host\n"), 0o644), os.Symlink("roots", dir+"/link"), os.Mkdir(dir+"/dir", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	c := sh("cat " + dir + "/roots " + dir + "/link; echo x > " + dir + "/roots; ls -d " + dir + "/none " + dir + "/dir")
+	c.Files = map[string][]byte{"bundle.pem": []byte("ours\n")}
+	c.Over = map[string]string{dir + "/link": "bundle.pem", dir + "/none": "bundle.pem", dir + "/dir": "bundle.pem"}
+	out, _ := inSandbox(t, c)
+	if !strings.HasPrefix(out, "ours\nours\n") || !strings.Contains(out, "ead-only") && !strings.Contains(out, "ermission denied") || !strings.Contains(out, "\n"+dir+"/dir\n") {
+		t.Errorf("got:\n%s", out)
+	}
+	if b, err := os.ReadFile(dir + "/roots"); err != nil || string(b) != "host\n" {
+		t.Errorf("the host has %q, %v", b, err)
 	}
 }
 

@@ -158,6 +158,7 @@ func (s *Sandbox) settle(c *Command) error {
 		Sockets:    socketPaths(),
 		ResolvConf: c.ResolvConf,
 		Files:      c.Files,
+		Over:       c.Over,
 		Terminals:  terminals(c),
 		Terminal:   s.eager,
 	}})

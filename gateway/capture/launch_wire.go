@@ -65,6 +65,7 @@ type setup struct {
 	Sockets    []string // unix sockets that were seen in the file system
 	ResolvConf string
 	Files      map[string][]byte
+	Over       map[string]string
 	Terminals  []string // devices that stdin, stdout and stderr are
 	Terminal   bool     // hand the terminal over as soon as the command runs
 }

@@ -384,6 +384,7 @@ func TestTLS16Runtimes(t *testing.T) {
 	for name, argv := range map[string][]string{
 		"curl":            {"curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "https://" + host + "/"},
 		"wget":            {"wget", "-q", "-O", "/dev/null", "--server-response", "https://" + host + "/"},
+		"env -i curl":     {"env", "-i", "/usr/bin/curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "https://" + host + "/"},
 		"Python urllib":   {"python3", "-c", "import urllib.request as u; print(u.urlopen('https://" + host + "/').status)"},
 		"Python requests": {"python3", "-c", "import requests; print(requests.get('https://" + host + "/').status_code)"},
 		"Node fetch":      {"node", "-e", "fetch('https://" + host + "/').then(r => console.log(r.status))"},
