@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -136,7 +137,7 @@ func ReleaseInterface(device, path string) error {
 		if err != nil {
 			return fmt.Errorf("link: %w", err)
 		}
-		if link.Attrs().Alias == madeAlias {
+		if strings.HasPrefix(link.Attrs().Alias, madeAlias) {
 			return os.NewSyscallError("remove", netlink.LinkDel(link))
 		}
 		return os.NewSyscallError("move back", netlink.LinkSetNsFd(link, int(home.Fd())))

@@ -7,14 +7,22 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// madeAlias is set on links that OpenTap made, and that are to go with their
-// namespace.
-const madeAlias = "made by sallyport"
+// Beginnings of the alias of a link that OpenTap holds; the network namespace
+// where its gateway runs follows. What was made goes with its namespace, what
+// was moved goes back.
+const (
+	madeAlias  = "made by sallyport in "
+	movedAlias = "moved by sallyport from "
+)
+
+// home names the network namespace of the calling thread.
+func home() (string, error) { return os.Readlink("/proc/thread-self/ns/net") }
 
 // TapOptions describes the network of one virtual machine: a tap in a
 // namespace of sallyport's own, which must be named.
@@ -44,9 +52,16 @@ func OpenTap(o TapOptions) (*Sockets, error) {
 
 // makeTap makes the tap unless its name is taken.
 func makeTap(o TapOptions) error {
-	here, err := hasLink(o.Interface)
-	if here || err != nil {
+	from, err := home()
+	if err != nil {
 		return err
+	}
+	here, err := hasLink(o.Interface)
+	if err != nil {
+		return err
+	}
+	if here {
+		return setAlias(o.Interface, movedAlias+from)
 	}
 	ns, err := ownNamespace(o.Namespace)
 	if err != nil {
@@ -61,12 +76,16 @@ func makeTap(o TapOptions) error {
 		if err := persistentTap(o.Interface, o.Owner); err != nil {
 			return err
 		}
-		link, err := netlink.LinkByName(o.Interface)
-		if err != nil {
-			return fmt.Errorf("link: %w", err)
-		}
-		return os.NewSyscallError("alias", netlink.LinkSetAlias(link, madeAlias))
+		return setAlias(o.Interface, madeAlias+from)
 	})
+}
+
+func setAlias(name, alias string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("link: %w", err)
+	}
+	return os.NewSyscallError("alias", netlink.LinkSetAlias(link, alias))
 }
 
 func hasLink(name string) (bool, error) {
@@ -105,10 +124,10 @@ func persistentTap(name string, owner int) error {
 	return os.NewSyscallError("keep", unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1))
 }
 
-// ReleaseNamespaces undoes OpenTap and InterfaceOptions.Namespace for every
-// namespace in a directory: links that were moved go back, down and without
-// addresses, and those that were made go away. A directory that is not there
-// is not an error.
+// ReleaseNamespaces undoes OpenTap for every namespace in a directory, as far as
+// its gateway ran where it is called: links that were moved go back, down and
+// without addresses, and those that were made go away. A directory that is not
+// there is not an error.
 func ReleaseNamespaces(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -117,15 +136,42 @@ func ReleaseNamespaces(dir string) error {
 	if err != nil {
 		return err
 	}
+	here, err := home()
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		if ns, err := openNamespaceFile(path); err == nil {
-			_ = ns.Close() // it was only looked at
-			errs = append(errs, ReleaseInterface(e.Name(), path))
-		} else { // what was mounted there went with the mounts of a service
-			errs = append(errs, os.Remove(path))
-		}
+		errs = append(errs, release(filepath.Join(dir, e.Name()), e.Name(), here))
 	}
 	return errors.Join(errs...)
+}
+
+func release(path, device, here string) error {
+	ns, err := openNamespaceFile(path)
+	if err != nil { // what was mounted there went with the mounts of a service
+		return os.Remove(path)
+	}
+	defer ns.Close()
+	elsewhere := false
+	err = inNamespace(ns, func() error {
+		link, err := netlink.LinkByName(device)
+		var absent netlink.LinkNotFoundError
+		if errors.As(err, &absent) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("link: %w", err)
+		}
+		for _, prefix := range []string{madeAlias, movedAlias} {
+			if home, ok := strings.CutPrefix(link.Attrs().Alias, prefix); ok && home != here {
+				elsewhere = true
+			}
+		}
+		return nil
+	})
+	if err != nil || elsewhere {
+		return err
+	}
+	return ReleaseInterface(device, path)
 }
