@@ -19,13 +19,14 @@ type FolderOptions struct {
 	Interval time.Duration // between two writes of what was folded; 1 s
 	Burst    int           // like denials of one interval that are written each by itself; 3
 	Direct   int           // denials of one sandbox and interval that are written each by itself; 200
+	Refused  int           // refused connections of one sandbox and interval that are written each by itself; 1000
 	Keys     int           // different denials of one sandbox that are told apart in an interval; 256
 	Now      func() time.Time
 }
 
 // Folder stands before a Log and folds repeats of denials that need no record
-// before anything may happen: refused packets and DNS questions. Under a flood
-// it writes one event for many, with Count, FirstSeen and LastSeen. Counts are
+// before anything may happen: refused packets, DNS questions and connections.
+// Under a flood it writes one event for many, with Count, FirstSeen and LastSeen. Counts are
 // exact: the sum of Count (1 where it is absent) over what is written is the
 // number of calls of Write that returned nil. Memory and the rate of writing are
 // bounded per sandbox; denials that are too many to be told apart are folded
@@ -40,9 +41,10 @@ type Folder struct {
 
 // floods are the denials of one sandbox in the present interval.
 type floods struct {
-	direct int
-	exact  map[foldKey]*flood
-	coarse map[foldKey]*flood
+	direct  int
+	refused int // connections among what was written by itself
+	exact   map[foldKey]*flood
+	coarse  map[foldKey]*flood
 }
 
 // flood is one kind of denial.
@@ -79,6 +81,9 @@ func NewFolder(o FolderOptions) (*Folder, error) {
 	if o.Direct <= 0 {
 		o.Direct = 200
 	}
+	if o.Refused <= 0 {
+		o.Refused = 1000
+	}
 	if o.Keys <= 0 {
 		o.Keys = 256
 	}
@@ -89,10 +94,10 @@ func NewFolder(o FolderOptions) (*Folder, error) {
 }
 
 // Write records a denial, at once or folded. An event that is no denial of a
-// packet or a question goes straight to the log. A Count of the event itself is
+// packet, a question or a connection goes straight to the log. A Count of the event itself is
 // taken as that many.
 func (f *Folder) Write(e *Event) error {
-	if e.Phase != PhaseDecision || e.Verdict != "deny" || (e.Kind != KindDNS && e.Kind != KindPacket) || e.Alerting() {
+	if e.Phase != PhaseDecision || e.Verdict != "deny" || !foldable(e.Kind) || e.Alerting() {
 		return f.o.Log.Write(e)
 	}
 	direct, err := f.fold(e)
@@ -101,6 +106,10 @@ func (f *Folder) Write(e *Event) error {
 	}
 	return f.o.Log.Write(e)
 }
+
+// foldable says whether repeats of a kind may be told together: of such a
+// denial nobody was given the ID of the record.
+func foldable(k Kind) bool { return k == KindDNS || k == KindPacket || k == KindConn }
 
 // fold counts e, and reports whether it is to be written by itself.
 func (f *Folder) fold(e *Event) (direct bool, err error) {
@@ -125,8 +134,12 @@ func (f *Folder) fold(e *Event) (direct bool, err error) {
 		}
 	}
 	x.seen++
-	if x.folded == 0 && !x.different && x.seen <= f.o.Burst && s.direct < f.o.Direct {
-		s.direct++
+	burst, written, most := f.o.Burst, &s.direct, f.o.Direct
+	if e.Kind == KindConn { // an attempt of somebody who waits for it, up to a flood
+		burst, written, most = f.o.Refused, &s.refused, f.o.Refused
+	}
+	if x.folded == 0 && !x.different && x.seen <= burst && *written < most {
+		*written++
 		return true, nil
 	}
 	x.add(e, f.o.Now())

@@ -238,3 +238,25 @@ func TestFolderIsBoundedWhileTheLogIsBroken(t *testing.T) {
 		t.Errorf("%d recorded of %d, %v", m.total(), accepted, err)
 	}
 }
+
+// TestFolderFoldsAFloodOfConnections: refused connections are written each by
+// itself, until they are more than anybody makes on purpose.
+func TestFolderFoldsAFloodOfConnections(t *testing.T) {
+	m := &memory{}
+	f := newFolder(t, FolderOptions{Log: m, Refused: 10})
+	for range 1000 {
+		e := &Event{Kind: KindConn, Phase: PhaseDecision, Verdict: "deny", Reason: "not_tls", Severity: Low, Host: "a.test", Port: 443}
+		if err := f.Write(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(m.list()); n != 10 {
+		t.Errorf("%d connections were written each by itself, want 10", n)
+	}
+	if err := f.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(m.list()); n != 11 || m.total() != 1000 {
+		t.Errorf("%d records that stand for %d, want 11 for 1000", n, m.total())
+	}
+}

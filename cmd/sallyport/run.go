@@ -140,6 +140,7 @@ func (f *runFlags) runIn(argv []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	st.warnOfSecrets(sb)
 	box, err := capture.Prepare(f.command(st, sb, argv))
 	if err != nil {
 		return 0, err
@@ -302,6 +303,17 @@ func diagnosed(diags *policyfile.Diagnostics) error {
 	return nil
 }
 
+// warnOfSecrets says which secrets of sb could not be had at the start, as far
+// as they were looked for. Requests that need one are refused until it can.
+func (st *stack) warnOfSecrets(sb *identity.Sandbox) {
+	usable := st.loader.secretsOf(sb.Policy)
+	for _, s := range st.gateway.Snapshot().Secrets.Status() {
+		if s.Error != "" && !s.Held && slices.Contains(usable, s.Name) {
+			fmt.Fprintf(os.Stderr, "sallyport: hint: secret %s cannot be had, and requests that need it are refused: %s\n", s.Name, s.Error)
+		}
+	}
+}
+
 // identify begins the life of the run's sandbox.
 func (f *runFlags) identify(st *stack) (*identity.Sandbox, error) {
 	name, err := chooseSandbox(st.gateway.Policy().Sandboxes(), f.sandbox)
@@ -419,6 +431,9 @@ func forwardSignals(box *capture.Sandbox, signals <-chan os.Signal) func() {
 			select {
 			case s := <-signals:
 				box.Signal(s)
+				if s == syscall.SIGTERM || s == syscall.SIGHUP {
+					box.Signal(syscall.SIGCONT) // a command that is stopped must see it
+				}
 			case <-done:
 				return
 			}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -137,6 +138,13 @@ func (st *stack) openTrust() error {
 	system, err := certs.SystemBundle()
 	if err != nil {
 		st.settings.log.Warn("no trust bundle of the system was found; sandboxes trust the gateway's alone", "error", err)
+	}
+	if f := st.settings.upstream.caFile; f != "" { // for what is passed through unopened
+		extra, err := os.ReadFile(f)
+		if err != nil {
+			return fmt.Errorf("upstream ca_file: %w", err)
+		}
+		system = slices.Concat(system, []byte("\n"), extra)
 	}
 	st.trust, err = certs.TrustFiles(st.ca, system)
 	return err
