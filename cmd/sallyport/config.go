@@ -19,17 +19,18 @@ import (
 
 // daemonFile is sallyport.hcl. Every block and attribute may be left out.
 type daemonFile struct {
-	State    string         `hcl:"state,optional"`
-	Policy   []string       `hcl:"policy,optional"`
-	Confine  bool           `hcl:"confine,optional"` // to the files that it needs
-	Log      *logBlock      `hcl:"log,block"`
-	Captures []captureBlock `hcl:"capture,block"`
-	DNS      *dnsBlock      `hcl:"dns,block"`
-	Upstream *upstreamBlock `hcl:"upstream,block"`
-	Audit    *auditBlock    `hcl:"audit,block"`
-	Limits   *limitsBlock   `hcl:"limits,block"`
-	Control  *controlBlock  `hcl:"control,block"`
-	Metrics  *metricsBlock  `hcl:"metrics,block"`
+	State    string          `hcl:"state,optional"`
+	Policy   []string        `hcl:"policy,optional"`
+	Git      *gitPolicyBlock `hcl:"policy_git,block"` // instead of policy
+	Confine  bool            `hcl:"confine,optional"` // to the files that it needs
+	Log      *logBlock       `hcl:"log,block"`
+	Captures []captureBlock  `hcl:"capture,block"`
+	DNS      *dnsBlock       `hcl:"dns,block"`
+	Upstream *upstreamBlock  `hcl:"upstream,block"`
+	Audit    *auditBlock     `hcl:"audit,block"`
+	Limits   *limitsBlock    `hcl:"limits,block"`
+	Control  *controlBlock   `hcl:"control,block"`
+	Metrics  *metricsBlock   `hcl:"metrics,block"`
 }
 
 type logBlock struct {

@@ -95,6 +95,10 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 		s.policy = f.policy
 	}
 	s.vars = variables(f.vars)
+	follow, err := file.followed(&s)
+	if err != nil {
+		return nil, err
+	}
 	if len(s.policy) == 0 {
 		if s.policy, err = configuredPolicy(p); err != nil {
 			return nil, err
@@ -108,7 +112,7 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &daemonProcess{stack: st, file: file, runtime: p.runtime}
+	d := &daemonProcess{stack: st, file: file, runtime: p.runtime, git: follow}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
@@ -160,6 +164,7 @@ type daemonProcess struct {
 	control  *control
 	scraped  net.Listener // of the metrics; nil without them
 	captures captures
+	git      *gitPolicy // nil where the policy is not followed by commit
 }
 
 // run serves until SIGTERM or SIGINT.
@@ -173,6 +178,7 @@ func (d *daemonProcess) run() error {
 	stopLinks := background(log, "interfaces", d.captures.watchLinks)
 	stopEngines := background(log, "containers", d.captures.watchEngines)
 	stopWatch := background(log, "reload", func(ctx context.Context) error { return d.watch(ctx, d.captures.reconsider) })
+	stopGit := background(log, "policy_git", func(ctx context.Context) error { return d.followGit(ctx, d.git, d.captures.reconsider) })
 	stopControl := background(log, "control socket", d.control.serve)
 	stopWatchdog := background(log, "watchdog", d.watchdog)
 	stopMetrics := background(log, "metrics", func(ctx context.Context) error {
@@ -194,6 +200,7 @@ func (d *daemonProcess) run() error {
 	stopWatchdog()
 	stopControl()
 	stopMetrics()
+	stopGit()
 	stopWatch()
 	stopEngines()
 	stopLinks()
