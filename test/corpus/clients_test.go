@@ -384,11 +384,30 @@ func TestTLS16Runtimes(t *testing.T) {
 	for name, argv := range map[string][]string{
 		"curl":            {"curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "https://" + host + "/"},
 		"wget":            {"wget", "-q", "-O", "/dev/null", "--server-response", "https://" + host + "/"},
-		"env -i curl":     {"env", "-i", "/usr/bin/curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "https://" + host + "/"},
 		"Python urllib":   {"python3", "-c", "import urllib.request as u; print(u.urlopen('https://" + host + "/').status)"},
 		"Python requests": {"python3", "-c", "import requests; print(requests.get('https://" + host + "/').status_code)"},
 		"Node fetch":      {"node", "-e", "fetch('https://" + host + "/').then(r => console.log(r.status))"},
 		"OpenSSL":         {"sh", "-c", "printf 'GET / HTTP/1.1\\r\\nHost: " + host + "\\r\\nConnection: close\\r\\n\\r\\n' | openssl s_client -quiet -verify_return_error -connect " + host + ":443 -servername " + host},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := l.Run(t, lab.RunOptions{Policy: l.MustPolicy(t, p0, real), Argv: argv})
+			if r.Code != 0 || !strings.Contains(r.Stdout+r.Stderr, "200") {
+				t.Errorf("%q exits %d: %s%s", argv, r.Code, r.Stdout, r.Stderr)
+			}
+		})
+	}
+}
+
+// TestTLS14LostVariables: children that were given no environment trust the
+// gateway's CA through the system's bundle.
+func TestTLS14LostVariables(t *testing.T) {
+	l := begin(t)
+	const host = "tls14.good.test"
+	for name, argv := range map[string][]string{
+		"curl": {"env", "-i", "/usr/bin/curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "https://" + host + "/"},
+		"wget": {"env", "-i", "/usr/bin/wget", "-q", "-O", "/dev/null", "--server-response", "https://" + host + "/"},
+		"Python": {"env", "-i", "/usr/bin/python3", "-c", "import ssl, urllib.request as u; print(u.urlopen('https://" + host +
+			"/', context=ssl.create_default_context(cafile='/etc/ssl/certs/ca-certificates.crt')).status)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := l.Run(t, lab.RunOptions{Policy: l.MustPolicy(t, p0, real), Argv: argv})

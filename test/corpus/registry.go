@@ -150,7 +150,6 @@ func Elsewhere() map[string]string {
 		"SEC-19": "gateway: TestOAuthTokenEndpoint; test/secrets: TestOAuth2ClientCredentials, TestOAuth2RefreshToken",
 		"SEC-20": "test/secrets: TestGoogleServiceAccount, TestGitHubApp",
 		"TLS-11": "certs: tests of rotation",
-		"TLS-14": "not offered: trust comes with the environment; a client without it is recorded as client_rejected_ca",
 		"TLS-17": "not run: needs a container engine in the sandbox",
 		"WS-02":  "test/secrets: TestPlacesWebSocket",
 	}
