@@ -303,6 +303,15 @@ func (s *site) alone(t *testing.T) {
 	if err := s.lab.GW.Do(func() error { _, err := net.InterfaceByName(s.tap); return err }); err == nil {
 		t.Error("the tap is where the gateway is")
 	}
+	// What is removed elsewhere is not this gateway's.
+	cmd := exec.Command(s.lab.Binary, "serve", "--remove")
+	if err := s.lab.Net.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	s.works(t)
 }
 
 // killed: nothing leaves while the gateway is stopped, killed, or its rules
