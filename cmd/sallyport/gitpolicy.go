@@ -235,6 +235,9 @@ func (st *stack) followGit(ctx context.Context, g *gitPolicy, then func()) error
 	if g == nil {
 		return nil
 	}
+	if err := st.recordCommit(g.commit()); err != nil {
+		g.log.Error("commit of the policy was not recorded", "error", err)
+	}
 	tick := time.NewTicker(g.every)
 	defer tick.Stop()
 	for {
