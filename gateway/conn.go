@@ -40,6 +40,8 @@ type conn struct {
 	// refusal is set on a connection that is kept open only to explain,
 	// over HTTP, why it was refused.
 	refusal *policy.Decision
+
+	leads   []netip.Addr                    // of a relay: one of them was dialled
 	denied  bool                            // a denial was recorded
 	why     atomic.Pointer[policy.Decision] // the denial
 	proxied *proxied                        // set where requests name their hosts themselves
@@ -312,14 +314,14 @@ func (c *conn) admitConn(d policy.Decision) error {
 		c.client.whenClosed(c.end)
 		return nil
 	}
-	entry := c.g.live.add(&liveEntry{sandboxID: c.sandbox.ID, request: c.request(c.scheme), relay: d.Relay, cut: c.client.revoke, mark: c.client.mark})
+	entry := c.g.live.add(&liveEntry{sandboxID: c.sandbox.ID, request: c.request(c.scheme), relay: d.Relay, still: c.still, cut: c.client.revoke, mark: c.client.mark})
 	c.client.whenClosed(func() {
 		c.g.live.remove(entry)
 		c.end()
 	})
 	if now := c.g.snap.Load(); now != c.snap {
 		// A reload came between the decision and the entry.
-		if why, cut := noLonger(d.Relay, now.decide(c.request(c.scheme))); cut {
+		if why, cut := entry.noLonger(now.decide(c.request(c.scheme))); cut {
 			c.client.revoke(why)
 			return errRevoked
 		}

@@ -20,7 +20,13 @@ type liveEntry struct {
 	sandboxID string
 	request   policy.Request
 	relay     policy.Relay // how a connection is carried; zero for a request
-	cut       func(policy.Decision)
+
+	// still looks at what a new decision to allow says besides: whether the
+	// address that was dialled and the secrets that are sent are still
+	// allowed. It returns why not, or nil. It is nil where there is nothing.
+	still func(policy.Decision) *policy.Decision
+
+	cut func(policy.Decision)
 
 	// mark notes why a connection is about to be cut: it may close before,
 	// because a request on it is. It is nil for a request.
@@ -56,14 +62,27 @@ func (l *live) recheck(s *Snapshot, now time.Time) {
 	l.cutWhere(func(e *liveEntry) (policy.Decision, bool) {
 		r := e.request
 		r.Now = now
-		d := s.decide(r)
-		return noLonger(e.relay, d)
+		return e.noLonger(s.decide(r))
 	})
 }
 
-// noLonger turns a new decision about a connection that is carried as
-// relay into why it is to be cut, if it is. Bytes that nobody looks into are
-// not what a rule allows that looks into them.
+// noLonger turns a new decision about what is open into why it is to be cut,
+// if it is.
+func (e *liveEntry) noLonger(d policy.Decision) (why policy.Decision, cut bool) {
+	if why, cut := noLonger(e.relay, d); cut {
+		return why, true
+	}
+	if e.still != nil {
+		if why := e.still(d); why != nil {
+			return *why, true
+		}
+	}
+	return d, false
+}
+
+// noLonger is what a decision says of a connection that is carried as relay.
+// Bytes that nobody looks into are not what a rule allows that looks into
+// them.
 func noLonger(relay policy.Relay, d policy.Decision) (why policy.Decision, cut bool) {
 	unopened := relay == policy.RelayTCP || relay == policy.RelayPassthrough
 	if d.Verdict == policy.Allow && unopened && d.Relay != relay {

@@ -49,6 +49,7 @@ func (c *conn) relay(ctx context.Context, d policy.Decision) {
 		c.refuse(*denied)
 		return
 	}
+	c.leads = r.Addrs
 	if err := c.admitConn(d); err != nil {
 		return
 	}
@@ -83,6 +84,21 @@ func (c *conn) relayFailed(err error) {
 		next.reason = policy.ByteBudget
 	}
 	c.outcome.CompareAndSwap(now, next)
+}
+
+// still says why a relay must not go on under a new decision: because the
+// addresses of which it dialled one may no longer be dialled.
+func (c *conn) still(d policy.Decision) *policy.Decision {
+	return c.g.stillLeads(c.target(d), c.leads)
+}
+
+// stillLeads says why one of addrs may not be dialled for t, or nil.
+func (g *Gateway) stillLeads(t upstream.Target, addrs []netip.Addr) *policy.Decision {
+	var refused *upstream.Refusal
+	if len(addrs) > 0 && errors.As(g.Upstream.Check(t, addrs), &refused) {
+		return deny(policy.Reason(refused.Reason), refused.Message)
+	}
+	return nil
 }
 
 // target is what the connection's host and port stand for upstream.

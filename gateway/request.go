@@ -498,6 +498,23 @@ func deny(reason policy.Reason, message string) *policy.Decision {
 	return &policy.Decision{Reason: reason, Message: message}
 }
 
+// still says why a request must not go on under a new decision: because of
+// the addresses of which it dialled one, or of the secrets that it sends.
+func (r *request) still(d policy.Decision) *policy.Decision {
+	if why := r.g.stillLeads(r.c.target(d), r.route.Addrs); why != nil {
+		return why
+	}
+	if r.plan == nil {
+		return nil
+	}
+	for _, name := range r.plan.Secrets() {
+		if !slices.Contains(d.Inject, name) {
+			return deny(policy.Revoked, "the policy no longer lets secret "+name+" be sent")
+		}
+	}
+	return nil
+}
+
 // forward sends the request on and its answer back, and records the end.
 func (r *request) forward() {
 	x := r.x
@@ -506,13 +523,13 @@ func (r *request) forward() {
 	x.cancel = cancel
 	stop := context.AfterFunc(r.in.Context(), x.left)
 	defer stop()
-	entry := r.g.live.add(&liveEntry{sandboxID: r.c.sandbox.ID, request: r.policyRequest(), cut: x.revoke, overdue: x.overdue})
+	entry := r.g.live.add(&liveEntry{sandboxID: r.c.sandbox.ID, request: r.policyRequest(), still: r.still, cut: x.revoke, overdue: x.overdue})
 	defer r.g.live.remove(entry)
 	defer x.end()
 	if now := r.g.snap.Load(); now != r.snap {
 		// A reload came between the decision and the entry.
-		if d := now.decide(r.policyRequest()); d.Verdict != policy.Allow {
-			x.revoke(d)
+		if why, cut := entry.noLonger(now.decide(r.policyRequest())); cut {
+			x.revoke(why)
 		}
 	}
 	r.g.engine.run(x, r.out.WithContext(x.context(ctx)))

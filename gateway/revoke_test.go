@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"net/http"
 	"strconv"
 	"sync"
@@ -233,6 +234,27 @@ func TestP7RelayIsToBeOpened(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestP7AddressIsTakenBack: a relay does not live on to an address that the
+// rule no longer names.
+func TestP7AddressIsTakenBack(t *testing.T) {
+	l := newLab(t)
+	port := l.echoOrigin(t, false)
+	l.allow("raw.test", port, func(r *policy.Rule) { r.Action, r.Schemes = policy.ActionTCP, nil })
+	l.load()
+	c := say(t, l.raw(t, "raw.test", port), "x")
+	_, err := io.ReadFull(c, make([]byte, 1))
+	must(t, err)
+	l.rules[0].Addresses = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	if cut, open := l.g.WouldCut(l.snapshot().Policy); cut["ci"] != 1 || open != 1 {
+		t.Errorf("a reload would cut %v of %d", cut, open)
+	}
+	l.load()
+	ended(t, c, cutWithin)
+	l.await(t, "end as revoked", func(e *audit.Event) bool {
+		return e.Kind == audit.KindConn && e.Phase == audit.PhaseEnd && e.Reason == string(policy.Revoked)
+	})
 }
 
 // TestOPS02 reloads again and again with what is open staying allowed, and

@@ -6,21 +6,17 @@ import "sallyport/policy"
 // open now a reload to set would end, by the sandbox of the policy, and how
 // many are open in all. Nothing is ended.
 func (g *Gateway) WouldCut(set *policy.Set) (cut map[string]int, open int) {
-	type question struct {
-		request policy.Request
-		relay   policy.Relay
-	}
-	var asked []question
+	var asked []*liveEntry
 	g.live.mu.Lock()
 	for e := range g.live.entries {
-		asked = append(asked, question{e.request, e.relay})
+		asked = append(asked, e)
 	}
 	g.live.mu.Unlock()
 	cut = map[string]int{}
-	for _, q := range asked { // outside the lock: there may be many
-		r := q.request
+	for _, e := range asked { // outside the lock: there may be many
+		r := e.request
 		r.Now = g.Now()
-		if _, gone := noLonger(q.relay, set.Decide(r)); gone {
+		if _, gone := e.noLonger(set.Decide(r)); gone {
 			cut[r.Sandbox]++
 		}
 	}

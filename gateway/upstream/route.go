@@ -110,6 +110,13 @@ func (u *Upstream) check(t Target, addrs []netip.Addr) ([]netip.Addr, error) {
 	return out, nil
 }
 
+// Check says with a *Refusal why one of addrs may not be dialled for t, now
+// that the rule may be another than when they were looked up.
+func (u *Upstream) Check(t Target, addrs []netip.Addr) error {
+	_, err := u.check(t, addrs)
+	return err
+}
+
 // admit returns "" for an address that may be dialled, or the reason and the
 // message of its refusal.
 func (u *Upstream) admit(t Target, a netip.Addr, own []netip.Addr) (reason, message string) {
