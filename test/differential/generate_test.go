@@ -52,7 +52,7 @@ func (g generator) sample() sample {
 
 // finish decides how a sample is written.
 func (g generator) finish(s *sample) {
-	s.tls = g.chance(8)
+	s.tls = g.chance(4)
 	for range g.IntN(4) * g.IntN(2) {
 		s.cuts = append(s.cuts, g.IntN(len(s.raw)+1))
 	}

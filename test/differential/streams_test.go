@@ -17,7 +17,7 @@ import (
 )
 
 // madeStreams is how many samples of HTTP/2 are made.
-const madeStreams = 500
+const madeStreams = 300
 
 // field is one field of a section, pseudo-header fields included.
 type field struct{ name, value string }
