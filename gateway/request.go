@@ -143,6 +143,9 @@ func (r *request) readHead() *policy.Decision {
 			return deny(policy.ProtocolError, "illegal character in the request target")
 		}
 	}
+	if target == "*" && r.method != http.MethodOptions {
+		return deny(policy.ProtocolError, "asterisk target with a method other than OPTIONS")
+	}
 	r.path, r.query, _ = strings.Cut(target, "?")
 	if !strings.HasPrefix(r.path, "/") && r.path != "*" && r.method != http.MethodConnect {
 		return deny(policy.ProtocolError, "the request target is not a path")
