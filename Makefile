@@ -34,7 +34,7 @@ lint:
 	@unformatted=$$(gofmt -l cmd gateway policy secrets audit certs examples test); \
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
 	$(GO) vet ./...
-	GOOS=darwin $(GO) build ./policy/... ./secrets/... ./certs/... ./audit/...
+	GOOS=darwin $(GO) build ./policy/... ./secrets ./certs ./audit ./gateway/http1 ./gateway/identity ./gateway/dns ./gateway/inject
 
 unit: ## packages alone, with -race; fuzz targets run their seeds
 	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v '^sallyport/test/')
