@@ -154,9 +154,24 @@ func (x *exchange) left() {
 		return
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	if !x.over {
 		x.wait = time.AfterFunc(halfClosedWait, x.linger)
+	}
+	x.mu.Unlock()
+	if x.r.c.tls.Load() != nil {
+		x.awaitEnd()
+	}
+}
+
+// awaitEnd is called when a client has closed its side within TLS. One that
+// closes the connection of TCP below as well waits for nothing.
+func (x *exchange) awaitEnd() {
+	b := make([]byte, 512)
+	for {
+		if _, err := x.r.c.client.Conn.Read(b); err != nil {
+			x.cancel(errClientGone)
+			return
+		}
 	}
 }
 
