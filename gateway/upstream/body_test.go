@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 func TestBodyIsReadAgain(t *testing.T) {
@@ -336,4 +337,46 @@ func TestRequestThatIsGivenUp(t *testing.T) {
 	if class, detail := ErrorClass(err); class != "reset" || !errors.Is(err, context.Canceled) {
 		t.Errorf("%s: %s (%v)", class, detail, err)
 	}
+}
+
+// TestH108EarlyAnswerArrives: an upstream that answers early and closes has
+// its answer told, not the reset of what was still sent.
+func TestH108EarlyAnswerArrives(t *testing.T) {
+	o := newOrigin(t, false, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.CopyN(io.Discard, r.Body, 10<<10)
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 8\r\n\r\ntoo much")
+		time.Sleep(20 * time.Millisecond) // so that it is read before the reset
+		_ = c.Close()
+	})
+	u := newUpstream(t, Options{Roots: o.roots})
+	for range 20 {
+		resp, _, err := send(t, u, o.target(), "http", "POST", io.LimitReader(endless{}, 30<<20), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestEntityTooLarge || err != nil || string(b) != "too much" {
+			t.Fatalf("%d %q %v", resp.StatusCode, b, err)
+		}
+	}
+}
+
+// TestH123RefusedRequestIsGivenUp: a request that the upstream resets each
+// time is not repeated for a minute.
+func TestH123RefusedRequestIsGivenUp(t *testing.T) {
+	o := newOrigin(t, true, func(http.ResponseWriter, *http.Request) {})
+	u := newUpstream(t, Options{Roots: o.roots})
+	start := time.Now()
+	_, _, err := send(t, u, o.target(), "https", "GET", nil, func(r *http.Request) { r.URL.Opaque = "/x%zz" })
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Class != "protocol" || time.Since(start) > 20*time.Second {
+		t.Errorf("after %v: %v", time.Since(start), err)
+	}
+	mustSend(t, u, o.target(), "https", "GET", nil, nil)
 }

@@ -83,6 +83,10 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 		if t.body != nil {
 			t.body.close()
 		}
+		if t.wasRefused() {
+			err = &Error{Class: "protocol", Detail: "the upstream refuses the request", Err: err}
+		}
+		t.giveUp()
 		return nil, p.u.failed(t.target, wrap(err))
 	}
 	if t.body != nil {
@@ -108,7 +112,9 @@ func (p *Pool) prepare(req *http.Request) (*trip, error) {
 		return nil, err
 	}
 	t := &trip{transport: transport, target: r.Target, info: infoOf(req.Context()), start: time.Now()}
-	t.out = req.WithContext(t.trace(req.Context()))
+	var ctx context.Context
+	ctx, t.giveUp = context.WithCancel(req.Context()) // else it ends with its parent
+	t.out = req.WithContext(t.trace(ctx))
 	if _, ok := req.Header["User-Agent"]; !ok { // an empty one keeps net/http from adding its own
 		t.out.Header = req.Header.Clone()
 		if t.out.Header == nil {

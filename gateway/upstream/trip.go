@@ -93,7 +93,35 @@ type trip struct {
 	conn     net.Conn // as net/http has it: a *conn or a *tls.Conn around one
 	reused   bool
 	got      time.Time
-	baseline int64 // written on conn before the attempt
+	baseline int64     // written on conn before the attempt
+	first    time.Time // when it had its first connection, of HTTP/2
+	refused  bool      // it was given up
+
+	giveUp context.CancelFunc
+}
+
+// repeatTime is how long a request over HTTP/2 is repeated. net/http does so
+// for a minute, each time after a longer pause, when the peer resets it with
+// PROTOCOL_ERROR, which means more often that it does not like the request than
+// that the connection is bad. With this it is the third pause that is the last.
+const repeatTime = 2 * time.Second
+
+// repeated notes an attempt over HTTP/2. Its caller holds mu.
+func (t *trip) repeated() {
+	if t.first.IsZero() {
+		t.first = t.got
+	}
+	if t.got.Sub(t.first) > repeatTime {
+		t.refused = true
+		t.giveUp()
+	}
+}
+
+// wasRefused says whether the peer refused the request until it was given up.
+func (t *trip) wasRefused() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.refused
 }
 
 // trace returns a context in which the trip learns of its connection.
@@ -102,6 +130,9 @@ func (t *trip) trace(ctx context.Context) context.Context {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.conn, t.reused, t.got = i.Conn, i.Reused, time.Now()
+		if c, ok := i.Conn.(*tls.Conn); ok && c.ConnectionState().NegotiatedProtocol == "h2" {
+			t.repeated()
+		}
 		if c := underlying(i.Conn); c != nil {
 			t.baseline = c.written.Load()
 		}

@@ -662,7 +662,10 @@ func TestH123RawPath(t *testing.T) {
 			"/a?", "/?q=%zz&a;b", "/a;b=c/d", "/a?b?c", "/a%00b", "/[x]", "/a|b", `/a"b`, "/%25", "/a%"}
 		for _, target := range targets {
 			w.Send(t, get(target, host))
-			if a := w.Answer(t, "GET"); a.Status != 200 && a.Status != 400 {
+			a := w.Answer(t, "GET")
+			// net/http, as an origin of HTTP/2, resets the stream of a stray percent.
+			refused := protocol == "h2" && strings.HasPrefix(a.Body, "sallyport: upstream_protocol: ")
+			if a.Status != 200 && a.Status != 400 && !refused {
 				t.Errorf("%s: %d %s", target, a.Status, a.Body)
 			}
 		}
