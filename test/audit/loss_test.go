@@ -125,7 +125,7 @@ func lossPolicy(host string) map[string]string {
 func TestFullDisk(t *testing.T) {
 	l := begin(t)
 	state := small(t, "6m")
-	host := "full.loss.test"
+	host := l.Unique("full") + ".loss.test"
 	g := l.Gateway(t, lab.GatewayOptions{State: state, Policy: lossPolicy(host), Audit: "segment_bytes = 65536"})
 	a := &attempts{host: host, s: g.Attach(t, "dev"), no: map[string]int{}}
 	if r := a.one(t); r != "" {
@@ -174,7 +174,7 @@ func TestFullDisk(t *testing.T) {
 func TestReadOnlyFileSystem(t *testing.T) {
 	l := begin(t)
 	state := small(t, "32m")
-	host := "readonly.loss.test"
+	host := l.Unique("readonly") + ".loss.test"
 	g := l.Gateway(t, lab.GatewayOptions{State: filepath.Join(state, "s"), Policy: lossPolicy(host), Audit: "segment_bytes = 4096"})
 	a := &attempts{host: host, s: g.Attach(t, "dev"), no: map[string]int{}}
 	if r := a.one(t); r != "" {
@@ -205,7 +205,7 @@ func TestReadOnlyFileSystem(t *testing.T) {
 // at once: the chain holds, and followers see each record once.
 func TestRotationUnderLoad(t *testing.T) {
 	l := begin(t)
-	host := "rotate.loss.test"
+	host := l.Unique("rotate") + ".loss.test"
 	g := l.Gateway(t, lab.GatewayOptions{Policy: lossPolicy(host), Audit: "segment_bytes = 8192"})
 	s := g.Attach(t, "dev")
 	var wg sync.WaitGroup
@@ -258,7 +258,7 @@ func TestRotationUnderLoad(t *testing.T) {
 // missed; both are told of, and traffic goes on.
 func TestSegmentDeletedByHand(t *testing.T) {
 	l := begin(t)
-	host := "deleted.loss.test"
+	host := l.Unique("deleted") + ".loss.test"
 	g := l.Gateway(t, lab.GatewayOptions{Policy: lossPolicy(host), Audit: "segment_bytes = 8192"})
 	a := &attempts{host: host, s: g.Attach(t, "dev"), no: map[string]int{}}
 	dir := filepath.Join(g.State, "audit")
@@ -301,7 +301,7 @@ func TestSegmentDeletedByHand(t *testing.T) {
 // until then the answers are the same.
 func TestIndexCorrupt(t *testing.T) {
 	l := begin(t)
-	host := "index.loss.test"
+	host := l.Unique("index") + ".loss.test"
 	g := l.Gateway(t, lab.GatewayOptions{Policy: lossPolicy(host)})
 	a := &attempts{host: host, s: g.Attach(t, "dev"), no: map[string]int{}}
 	for i := range 30 {
