@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"sallyport/audit"
@@ -33,8 +34,30 @@ func policyOf(s *Snapshot) *audit.Policy {
 	return &audit.Policy{Generation: s.Policy.Generation(), SHA256: s.Policy.SHA256()}
 }
 
+// cover covers the values that are held in what the sandbox said.
+func (e *event) cover(held *inject.Guard) {
+	for _, name := range []*string{&e.Host, &e.SNI, &e.Authority} {
+		*name = held.CoverName(*name)
+	}
+	if e.DNS != nil {
+		d := *e.DNS
+		d.QName = held.CoverName(d.QName)
+		e.DNS = &d
+	}
+	if e.HTTP != nil {
+		h := *e.HTTP
+		h.Method, h.Path, h.UserAgent = held.Cover(h.Method), held.Cover(h.Path), held.Cover(h.UserAgent)
+		h.QueryKeys = slices.Clone(h.QueryKeys)
+		for i, key := range h.QueryKeys {
+			h.QueryKeys[i] = held.Cover(key)
+		}
+		e.HTTP = &h
+	}
+}
+
 // record writes e and returns when it would survive the end of the process.
 func (g *Gateway) record(e *event) error {
+	e.cover(g.snap.Load().held())
 	if e.Verdict == policy.Deny.String() {
 		g.denied.Add(max(e.Count, 1))
 	}

@@ -496,6 +496,9 @@ func TestAUD02NoSecretAnywhere(t *testing.T) {
 	l := begin(t)
 	s := s1(t)
 	check(t, s.Get(t, "https://aud02.good.test/?q=1", "Authorization: Bearer $API_KEY"), 200, "")
+	for _, path := range []string{"/a/" + real, "/?" + real + "=1", "/a/%52" + real[1:]} {
+		check(t, s.Get(t, "https://aud02.other.test"+path, "User-Agent: "+real), 403, "secret_exfiltration")
+	}
 	check(t, s.Get(t, "https://aud02.good.test/lab/status?code=500", "Authorization: "+basicAuth("u:$API_KEY")), 500, "")
 	err := filepath.WalkDir(l.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.HasPrefix(filepath.Base(path), "secret") || path == l.Binary {
