@@ -72,7 +72,7 @@ func (l *Lab) OpenGateway(o GatewayOptions) (*Gateway, error) {
 	if g.State == "" {
 		g.State = filepath.Join(g.Dir, "state")
 	}
-	g.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+	g.client = &http.Client{Timeout: controlTime(), Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", g.Socket())
 		}}}
@@ -330,4 +330,13 @@ func (g *Gateway) call(method, path string, in, out any) error {
 		return nil
 	}
 	return json.Unmarshal(b, out)
+}
+
+// controlTime bounds a question to the daemon. The race detector makes the load
+// of a policy of a hundred thousand rules take many times as long.
+func controlTime() time.Duration {
+	if raceDetector {
+		return 2 * time.Minute
+	}
+	return 20 * time.Second
 }
