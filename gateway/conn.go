@@ -71,11 +71,12 @@ func (g *Gateway) serveConn(ctx context.Context, nc net.Conn, in *Inbound) {
 		c.refuse(policy.Decision{Reason: policy.ConnectionLimit, Message: "the sandbox holds too many connections at once"})
 		return
 	}
-	c.client.whenClosed(out)
 	if !g.opened.add(c) {
+		out()
 		c.client.reset() // the gateway has ended
 		return
 	}
+	c.client.whenClosed(out)
 	if d := c.findHost(); d != nil {
 		c.explainOrReset(ctx, *d)
 		return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,7 +95,7 @@ func (m *meter) CloseWrite() error {
 }
 
 // whenClosed has f called once, when the connection is closed: at once if it
-// is already.
+// is already. What was given last is called first.
 func (m *meter) whenClosed(f func()) {
 	m.mu.Lock()
 	closed := m.closed
@@ -115,7 +116,7 @@ func (m *meter) Close() error {
 	after := m.after
 	m.after = nil
 	m.mu.Unlock()
-	for _, f := range after {
+	for _, f := range slices.Backward(after) {
 		f()
 	}
 	return err

@@ -8,6 +8,7 @@ type opened struct {
 	mu    sync.Mutex
 	conns map[*conn]struct{}
 	ended bool
+	gone  sync.WaitGroup // of conns, when everything about their close is told
 }
 
 // add takes c in, or says that the gateway has ended.
@@ -19,6 +20,7 @@ func (o *opened) add(c *conn) bool {
 			o.conns = map[*conn]struct{}{}
 		}
 		o.conns[c] = struct{}{}
+		o.gone.Add(1)
 	}
 	o.mu.Unlock()
 	if ended {
@@ -26,8 +28,9 @@ func (o *opened) add(c *conn) bool {
 	}
 	c.client.whenClosed(func() {
 		o.mu.Lock()
-		defer o.mu.Unlock()
 		delete(o.conns, c)
+		o.mu.Unlock()
+		o.gone.Done()
 	})
 	return true
 }
@@ -38,12 +41,14 @@ func (o *opened) resetSandbox(id string) {
 	o.resetWhere(func(c *conn) bool { return c.sandbox.ID == id })
 }
 
-// end resets all connections and lets no other in.
+// end resets all connections, lets no other in, and waits until their ends are
+// recorded.
 func (o *opened) end() {
 	o.mu.Lock()
 	o.ended = true
 	o.mu.Unlock()
 	o.resetWhere(func(*conn) bool { return true })
+	o.gone.Wait()
 }
 
 func (o *opened) resetWhere(match func(*conn) bool) {

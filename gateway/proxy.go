@@ -257,11 +257,12 @@ func (p *proxied) open(sb *identity.Sandbox, host string, port uint16, as tunnel
 		c.refuseTunnel(t, policy.Decision{Reason: policy.ConnectionLimit, Message: "the sandbox holds too many connections at once"})
 		return
 	}
-	c.client.whenClosed(out)
 	if !p.g.opened.add(c) {
+		out()
 		c.client.reset() // the gateway has ended
 		return
 	}
+	c.client.whenClosed(out)
 	_ = p.nc.SetDeadline(time.Time{}) // an error comes again from the first read
 	ctx := context.Background()
 	switch d := c.judgeName(); {

@@ -118,13 +118,14 @@ func (p *proxied) bind(front, c *conn) *policy.Decision {
 	if !ok {
 		return deny(policy.ConnectionLimit, "the sandbox holds too many connections at once")
 	}
-	front.client.whenClosed(out)
 	p.known()
 	p.sandbox, front.sandbox = c.sandbox, c.sandbox
 	if !p.g.opened.add(front) {
+		out()
 		front.client.reset()
 		return deny(policy.Revoked, "the gateway is stopping")
 	}
+	front.client.whenClosed(out)
 	return nil
 }
 
