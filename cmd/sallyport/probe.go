@@ -92,6 +92,7 @@ func (f *probeFlags) probe() error {
 		return err
 	}
 	plan := planProbe(snap.Policy, f.sandbox, l.secretsOf(f.sandbox))
+	plan.Processes = !inside || f.pid != 0
 	if !inside || f.pid != 0 {
 		plan.Hidden, plan.Sockets = append([]string{f.state}, l.sourceFiles()...), !inside
 	}

@@ -28,6 +28,10 @@ type probePlan struct {
 	Hidden  []string `json:"hidden"`  // paths that must not be readable
 	Sockets bool     `json:"sockets"` // the sandbox has a file system of its own: no socket of the host may answer
 
+	// Processes says that the sandbox has a pid namespace of its own. A network
+	// namespace alone keeps nobody from the host's processes.
+	Processes bool `json:"processes"`
+
 	Plain     string      `json:"plain"`      // a host that policy allows without TLS; "" if there is none
 	PlainPort uint16      `json:"plain_port"` // of it
 	Peer      string      `json:"peer"`       // an address of another sandbox
@@ -134,7 +138,9 @@ func probeAttempts(p probePlan) []probeAttempt {
 	for _, path := range p.Hidden {
 		list = append(list, fileProbe(path))
 	}
-	list = append(list, processProbe)
+	if p.Processes {
+		list = append(list, processProbe)
+	}
 	if p.Sockets {
 		list = append(list, socketProbe)
 	}
