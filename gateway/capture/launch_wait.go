@@ -149,7 +149,7 @@ func (m message) result() Result {
 func (s *Sandbox) stopped(m message) error {
 	sig := m.Signal
 	switch {
-	case (sig == syscall.SIGTTIN || sig == syscall.SIGTTOU) && (m.Holds || s.terminal.mine()):
+	case (sig == syscall.SIGTTIN || sig == syscall.SIGTTOU) && (m.Holds || s.terminal.mineSoon()):
 		// It asked for the terminal, which is ours to give, or asked just before
 		// it was given.
 		s.terminal.hand(true)

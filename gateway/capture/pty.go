@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,6 +60,21 @@ func (t *terminal) foreground() int {
 
 // mine says whether the launcher's group has the foreground.
 func (t *terminal) mine() bool { return t != nil && t.foreground() == t.group }
+
+// mineSoon is mine, for a command that asks while a shell is about to give the
+// terminal to the job.
+func (t *terminal) mineSoon() bool {
+	for range 10 {
+		if t.mine() {
+			return true
+		}
+		if t == nil {
+			return false
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
+}
 
 // eager says whether the terminal is handed over at once and not only when the
 // command asks for it: the launcher has it and shares its job with nobody, be

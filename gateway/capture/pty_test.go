@@ -133,7 +133,7 @@ func TestTerminalInterruptReachesTheCommandAlone(t *testing.T) {
 	c.enter("echo still $((40+2))\n", "still 42")
 	// ^C went there because the command had the terminal without asking.
 	c.enter(launchCommand+`sh -c 'sleep 0.2; [ $(ps -o tpgid= -p $$) = $(ps -o pgid= -p $$) ] && echo in front; exit 3'`+"\n",
-		"\nin front\n", "[ended code=3", "host> ")
+		"in front\n", "[ended code=3", "host> ")
 }
 
 func TestTerminalStopAndContinue(t *testing.T) {
