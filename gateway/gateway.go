@@ -122,6 +122,7 @@ type Gateway struct {
 	states     sync.Map // lifecycle ID → *sandboxState
 	open       atomic.Int64
 	denied     atomic.Uint64
+	idle       idleCollector
 	opened     opened
 	serving    tracker // goroutines of serveConn
 	handling   tracker // goroutines of serveHTTP
@@ -197,6 +198,7 @@ func (g *Gateway) Run(ctx context.Context, grace time.Duration) error {
 			g.recheck()
 			g.live.expire(g.Now())
 			g.saveBudgets()
+			g.idle.tick()
 			continue
 		case err := <-done:
 			return err

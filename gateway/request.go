@@ -57,6 +57,7 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 		panic(http.ErrAbortHandler) // no connection without a decision reaches the server
 	}
 	defer g.handling.leave()
+	g.idle.note()
 	if in.ProtoMajor == 1 {
 		// Without it the server takes the body in before it answers, which a
 		// client that waits for the answer never lets end.
