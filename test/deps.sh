@@ -5,7 +5,7 @@
 set -eu
 
 # program:package
-all="gcc:gcc curl:curl git:git ssh-keygen:openssh-client python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus qemu-system-x86_64:qemu-system-x86 nsenter:util-linux busybox:busybox-static prometheus-alertmanager:prometheus-alertmanager rsyslogd:rsyslog dockerd:docker.io wget:wget ps:procps docker-compose:docker-compose groff:groff setpriv:util-linux"
+all="gcc:gcc curl:curl git:git ssh-keygen:openssh-client python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus qemu-system-x86_64:qemu-system-x86 nsenter:util-linux busybox:busybox-static prometheus-alertmanager:prometheus-alertmanager rsyslogd:rsyslog dockerd:docker.io wget:wget ps:procps cargo:cargo javac:default-jdk-headless docker-compose:docker-compose groff:groff setpriv:util-linux"
 wanted=${*:-}
 
 lacking() {
