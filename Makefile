@@ -37,7 +37,8 @@ lint:
 	GOOS=darwin $(GO) build ./policy/... ./secrets ./certs ./audit ./gateway/http1 ./gateway/identity ./gateway/dns ./gateway/inject
 
 unit: ## packages alone, with -race; fuzz targets run their seeds
-	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v '^sallyport/test/')
+	$(GO) build -race ./...
+	$(GO) test $(TESTFLAGS) -p 1 $$($(GO) list ./... | grep -v '^sallyport/test/')
 
 e2e: build ## real namespaces, kernel rules, TLS and clients; needs root for the lab
 	$(GO) test $(TESTFLAGS) -count 1 -p 1 ./test/...
