@@ -166,7 +166,7 @@ func (l *lab) snapshot() *Snapshot {
 	}
 	table := inject.NewTable([]inject.Secret{{Name: secretName, Spec: set.Secret(secretName),
 		Covers: func(h string) bool { return set.SecretCovers(secretName, h) }}}, set.Sandboxes(), []byte("key"))
-	return &Snapshot{Policy: set, Inject: table, Secrets: l.store}
+	return &Snapshot{Policy: set, Inject: table, Secrets: l.store, Held: NewHeld(l.store.Held())}
 }
 
 // dial opens a connection of the sandbox to a name, as if the name had just

@@ -299,7 +299,7 @@ func (r *request) planSecrets() *policy.Decision {
 	if r.c.internal {
 		return nil
 	}
-	if r.snap.Inject == nil || r.snap.Secrets == nil {
+	if r.snap.Inject == nil || r.snap.Secrets == nil || r.snap.Held == nil {
 		return deny(policy.PolicyUnavailable, "the gateway has no secrets in force")
 	}
 	plan, refusal := r.snap.Inject.Plan(r.injectInput())

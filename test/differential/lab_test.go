@@ -117,7 +117,7 @@ func (l *lab) allow(ports ...uint16) {
 	store, err := secrets.Open(secrets.Options{})
 	must(l.t, err)
 	l.t.Cleanup(func() { _ = store.Close() })
-	l.g.Swap(&gateway.Snapshot{Policy: set, Inject: inject.NewTable(nil, set.Sandboxes(), []byte("key")), Secrets: store})
+	l.g.Swap(&gateway.Snapshot{Policy: set, Inject: inject.NewTable(nil, set.Sandboxes(), []byte("key")), Secrets: store, Held: gateway.NewHeld(nil)})
 }
 
 // dial opens a connection of the sandbox to a name that it has just looked up.
