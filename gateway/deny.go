@@ -118,3 +118,7 @@ func grpcStatus(status int) string {
 
 // grpcEscape is the percent encoding of grpc-message.
 func grpcEscape(s string) string { return strings.ReplaceAll(url.PathEscape(s), "%20", " ") }
+
+func deny(reason policy.Reason, message string) *policy.Decision {
+	return &policy.Decision{Reason: reason, Message: message}
+}

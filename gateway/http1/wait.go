@@ -1,0 +1,48 @@
+package http1
+
+import (
+	"errors"
+	"time"
+)
+
+// errHalted ends reading after Halt.
+var errHalted = errors.New("connection is no longer read")
+
+// Halt ends reading inside a request, also one that waits. It may be called
+// at any time.
+func (g *Guard) Halt() {
+	g.halt.Store(true)
+	_ = g.Conn.SetReadDeadline(time.Unix(1, 0)) // an error says that the wait has ended
+}
+
+// bound sets the deadline of the next read: one for the whole of a head that
+// has begun, one for each piece of a body. Before a head the server sets it.
+func (g *Guard) bound() error {
+	if g.halt.Load() {
+		return errHalted
+	}
+	wait := g.limits.BodyTimeout
+	if !g.body.inside() {
+		if wait = g.limits.HeadTimeout; len(g.in) == 0 || g.timed {
+			return nil
+		}
+	}
+	g.timed = true
+	if err := g.Conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return err
+	}
+	if g.halt.Load() { // its deadline may have been the earlier
+		return errHalted
+	}
+	return nil
+}
+
+// lift takes a deadline back when a head or a body has ended: how long the
+// next is waited for is for the server to say.
+func (g *Guard) lift() {
+	g.unread.Store(g.body.inside())
+	if g.timed {
+		g.timed = false
+		_ = g.Conn.SetReadDeadline(time.Time{}) // an error comes again from the next read
+	}
+}

@@ -1,0 +1,43 @@
+package gateway
+
+import (
+	"sallyport/policy"
+)
+
+// askPolicy decides.
+func (r *request) askPolicy() *policy.Decision {
+	if r.c.internal {
+		return nil
+	}
+	d := r.snap.decide(r.policyRequest())
+	if d.Verdict != policy.Allow {
+		return &d
+	}
+	r.decision = d
+	return nil
+}
+
+// policyRequest is what policy is asked, now and at each reload.
+func (r *request) policyRequest() policy.Request {
+	q := r.c.sandbox.Request(policy.StageRequest)
+	q.Host, q.Port, q.Scheme = r.c.host, r.c.dst.Port(), r.c.scheme
+	q.Method, q.Path, q.Query, q.WebSocket = r.method, r.path, r.query, r.websocket
+	q.Header = r.in.Header
+	q.Now = r.g.Now()
+	return q
+}
+
+// checkLimits takes the request from what the sandbox and the rule may use.
+func (r *request) checkLimits() *policy.Decision {
+	if r.c.internal {
+		return nil
+	}
+	r.meters = r.g.allowances.of(r.snap.Policy, r.c.sandbox, r.decision.Rule)
+	for _, w := range r.meters {
+		if d := w.request(r.in.ContentLength); d != nil {
+			d.Rule = r.decision.Rule
+			return d
+		}
+	}
+	return nil
+}

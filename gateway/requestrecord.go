@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"sallyport/audit"
+	"sallyport/gateway/inject"
+	"sallyport/policy"
+)
+
+// recordDecision writes the request's one decision.
+func (r *request) recordDecision(d policy.Decision, us []inject.Use) error {
+	e := r.event(r.kind(), audit.PhaseDecision)
+	e.decide(d)
+	e.uses(us)
+	e.refusedAddress(r.refused)
+	return r.g.record(e)
+}
+
+// refuse records a denial and answers with it.
+func (r *request) refuse(d policy.Decision) {
+	d.Verdict, d.Inject = policy.Deny, nil
+	if err := r.recordDecision(d, r.withheld); err != nil {
+		d = policy.Decision{Reason: policy.AuditUnavailable, Message: "the audit log cannot be written"}
+	}
+	r.reply(d)
+}
+
+func (r *request) kind() audit.Kind {
+	if r.websocket {
+		return audit.KindWS
+	}
+	return audit.KindHTTP
+}
+
+// event begins an event about the request.
+func (r *request) event(kind audit.Kind, phase audit.Phase) *event {
+	e := r.c.event(kind, phase)
+	e.Event.Policy = policyOf(r.snap)
+	e.Req = r.id
+	if r.authority != "" && r.authority != r.c.host {
+		e.Authority = r.authority
+	}
+	e.HTTP = &audit.HTTP{Version: version(r.in), Method: r.method, Scheme: "http", Path: r.path,
+		QueryKeys: queryKeys(r.query), UserAgent: r.in.Header.Get("User-Agent")}
+	if r.c.scheme == policy.HTTPS {
+		e.HTTP.Scheme = "https"
+	}
+	return e
+}
+
+func version(r *http.Request) string {
+	switch {
+	case r.ProtoMajor == 2:
+		return "2"
+	case r.ProtoMinor == 0:
+		return "1.0"
+	}
+	return "1.1"
+}
+
+// maxQueryKeys bounds what a record says of a query.
+const maxQueryKeys = 32
+
+// queryKeys returns the names in a query, without their values.
+func queryKeys(query string) []string {
+	if query == "" {
+		return nil
+	}
+	var keys []string
+	for part := range strings.SplitSeq(query, "&") {
+		key, _, _ := strings.Cut(part, "=")
+		if k, err := url.QueryUnescape(key); err == nil {
+			key = k
+		}
+		if key == "" || slices.Contains(keys, key) {
+			continue
+		}
+		if keys = append(keys, key); len(keys) == maxQueryKeys {
+			break
+		}
+	}
+	return keys
+}

@@ -1,0 +1,63 @@
+package gateway
+
+import (
+	"sallyport/gateway/inject"
+	"sallyport/policy"
+	"sallyport/secrets"
+)
+
+// planSecrets finds placeholders and says what is to be done with them.
+func (r *request) planSecrets() *policy.Decision {
+	if r.c.internal {
+		return nil
+	}
+	if r.snap.Inject == nil || r.snap.Secrets == nil || r.snap.Held == nil {
+		return deny(policy.PolicyUnavailable, "the gateway has no secrets in force")
+	}
+	plan, refusal := r.snap.Inject.Plan(r.injectInput())
+	if refusal != nil {
+		d := deny(refusal.Reason, refusal.Message)
+		d.Rule = r.decision.Rule
+		r.refusedUses(refusal.Uses)
+		return d
+	}
+	r.plan = plan
+	return nil
+}
+
+// fetchSecrets gets the values that the plan needs, before the decision, so
+// that the decision is true.
+func (r *request) fetchSecrets() *policy.Decision {
+	if r.plan == nil || r.plan.Empty() && r.token == "" {
+		return nil
+	}
+	names := r.plan.Secrets()
+	if r.token != "" {
+		names = []string{r.token} // nothing else leaves
+	}
+	ctx, cancel := r.working()
+	defer cancel()
+	r.values = make(map[string]secrets.Value, len(names))
+	for _, name := range names {
+		v, err := r.snap.Secrets.Get(ctx, name)
+		if err != nil {
+			r.g.Logger.Warn("secret is not available", "secret", name, "error", err)
+			d := deny(policy.SecretUnavailable, "secret "+name+" cannot be had at the moment")
+			d.Rule = r.decision.Rule
+			r.refusedUses([]inject.Use{{Name: name, Action: "withheld", Count: 1}})
+			return d
+		}
+		r.values[name] = v
+	}
+	return nil
+}
+
+func (r *request) refusedUses(us []inject.Use) { r.withheld = us }
+
+// uses is what the plan does, for the record.
+func (r *request) uses() []inject.Use {
+	if r.plan == nil || r.token != "" {
+		return nil
+	}
+	return r.plan.Uses()
+}
