@@ -14,6 +14,8 @@ const (
 	TrustCAFile     = "ca.pem"         // the CA alone
 	TrustBundleFile = "bundle.pem"     // the system's roots and the CA
 	TrustJavaFile   = "truststore.p12" // the same, PKCS #12, for Java
+	TrustNSSDir     = "nssdb"          // folder of a database of NSS with the CA, for Chromium
+	TrustNSSFile    = TrustNSSDir + "/cert9.db"
 )
 
 // trustStorePassword protects nothing: Java wants one for a store of public
@@ -35,10 +37,15 @@ func TrustFiles(ca *CA, system []byte) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	database, err := nssDatabase(ca.Roots())
+	if err != nil {
+		return nil, err
+	}
 	return map[string][]byte{
 		TrustCAFile:     ca.PEM(),
 		TrustBundleFile: encodeBundle(roots),
 		TrustJavaFile:   store,
+		TrustNSSFile:    database,
 	}, nil
 }
 
@@ -53,7 +60,7 @@ func WriteTrust(dir string, ca *CA, system []byte) (Trust, error) {
 	if err != nil {
 		return Trust{}, err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, TrustNSSDir), 0o755); err != nil {
 		return Trust{}, fmt.Errorf("trust folder: %w", err)
 	}
 	for name, b := range files {
