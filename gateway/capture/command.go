@@ -45,6 +45,12 @@ type Command struct {
 	// Over says which of Files stand in the place of files of the host, by
 	// absolute path. A path that leads to no file is left as it is.
 	Over map[string]string
+
+	// Own says of which directories, by absolute path, the sandbox has one of
+	// its own, that it may write and that at first has what Files has below
+	// the folder named. One that is missing is made, empty and on the host
+	// too, if what it is to be made in belongs to the caller; else it is left.
+	Own map[string]string
 }
 
 // Result is how a command ended.
@@ -125,6 +131,11 @@ func (c *Command) check() error {
 	for path, name := range c.Over {
 		if _, ok := c.Files[name]; !ok || !filepath.IsAbs(path) {
 			return fmt.Errorf("file %q over %q: no such file, or not an absolute path", name, path)
+		}
+	}
+	for path, folder := range c.Own {
+		if !filepath.IsAbs(path) || !filepath.IsLocal(folder) {
+			return fmt.Errorf("folder %q as %q: not a plain relative path, or not an absolute one", folder, path)
 		}
 	}
 	if c.ResolvConf == "" {

@@ -65,6 +65,11 @@ func placeFiles(s *setup) error {
 			return mountError("replace "+path, err)
 		}
 	}
+	for path, folder := range s.Own {
+		if err := ownDir(path, filepath.Join(FilesDir, folder)); err != nil {
+			return mountError("give the sandbox its own "+path, err)
+		}
+	}
 	return nil
 }
 

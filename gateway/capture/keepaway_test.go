@@ -492,6 +492,40 @@ func TestTLS16FilesOfTheHostAreReplaced(t *testing.T) {
 	}
 }
 
+// TestTLS16DirectoriesOfItsOwn: the command finds and writes what is in a
+// directory of its own; the host's keeps what it had, one that is missing is
+// made empty, and none is made where the caller owns nothing.
+func TestTLS16DirectoriesOfItsOwn(t *testing.T) {
+	dir, err := os.MkdirTemp("/var/tmp", "own")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := errors.Join(os.Mkdir(dir+"/there", 0o755), os.WriteFile(dir+"/there/host", nil, 0o644), os.Symlink("there", dir+"/link"),
+		os.WriteFile(dir+"/file", []byte("host\n"), 0o644), os.Mkdir(dir+"/other", 0o755), os.Chown(dir+"/other", 65534, 65534)); err != nil {
+		t.Fatal(err)
+	}
+	c := sh("cd " + dir + " && cat new/a/db link/db && ls there && echo x >new/a/db && echo y >there/y && cat file && ls other")
+	c.Files = map[string][]byte{"folder/db": []byte("ours\n"), "folder/below/more": nil}
+	c.Own = map[string]string{dir + "/new/a": "folder", dir + "/link": "folder", dir + "/file": "folder", dir + "/other/new": "folder"}
+	if out, _ := inSandbox(t, c); out != "ours\nours\ndb\nhost\n" {
+		t.Errorf("got:\n%s", out)
+	}
+	for path, want := range map[string]string{"new/a": "", "there": "host", "other": ""} {
+		entries, err := os.ReadDir(filepath.Join(dir, path))
+		var got []string
+		for _, e := range entries {
+			got = append(got, e.Name())
+		}
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s on the host has %q, %v", path, got, err)
+		}
+	}
+	if b, err := os.ReadFile(dir + "/file"); err != nil || string(b) != "host\n" {
+		t.Errorf("the host's file has %q, %v", b, err)
+	}
+}
+
 func TestSandboxSystemFilesAreReadOnly(t *testing.T) {
 	out, _ := inSandbox(t, sh(`
 		for f in /proc/sys/kernel/core_pattern /proc/sysrq-trigger /proc/sys/net/ipv4/ip_forward /sys/kernel/uevent_seqnum /sys/fs/cgroup/memory/cgroup.procs; do

@@ -159,6 +159,7 @@ func (s *Sandbox) settle(c *Command) error {
 		ResolvConf: c.ResolvConf,
 		Files:      c.Files,
 		Over:       c.Over,
+		Own:        c.Own,
 		Terminals:  terminals(c),
 		Terminal:   s.eager,
 	}})

@@ -66,6 +66,7 @@ type setup struct {
 	ResolvConf string
 	Files      map[string][]byte
 	Over       map[string]string
+	Own        map[string]string
 	Terminals  []string // devices that stdin, stdout and stderr are
 	Terminal   bool     // hand the terminal over as soon as the command runs
 }
