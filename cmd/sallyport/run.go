@@ -352,8 +352,9 @@ func (f *runFlags) command(st *stack, sb *identity.Sandbox, argv []string) captu
 			over[path] = certs.TrustBundleFile
 		}
 	}
-	return capture.Command{Argv: argv, Env: f.environment(st, sb), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Share: f.share, Hide: st.hidden(), Files: files, Over: over, Timeout: f.timeout}
+	env := f.environment(st, sb)
+	return capture.Command{Argv: argv, Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Share: f.share, Hide: st.hidden(), Files: files, Over: over, Own: browserTrust(env), Timeout: f.timeout}
 }
 
 // hidden are the paths that no sandbox on this host may read.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"sallyport/certs"
@@ -21,6 +23,18 @@ func (st *stack) sandboxEnv(sb *identity.Sandbox, dir string) map[string]string 
 		env[name] = text
 	}
 	return env
+}
+
+// browserTrust is where Chromium looks for its user's trust in the home of a
+// command with that environment, if it has one.
+func browserTrust(env []string) map[string]string {
+	for _, kv := range env {
+		home, ok := strings.CutPrefix(kv, "HOME=")
+		if info, err := os.Stat(home); ok && filepath.IsAbs(home) && err == nil && info.IsDir() {
+			return map[string]string{filepath.Join(home, ".pki", "nssdb"): certs.TrustNSSDir}
+		}
+	}
+	return nil
 }
 
 // internalFile is a file of http://sallyport.internal/.
