@@ -211,7 +211,7 @@ func (c *captures) endedMeanwhile(a attachment) error {
 func (c *captures) detach(id string) error {
 	a, _ := c.attachedAt(id)
 	if a.Container != "" {
-		defer c.hold(a.Container)()
+		defer c.holdFirst(a.Container)()
 		if a, _ = c.attachedAt(id); a.ID == "" {
 			return fmt.Errorf("no attached sandbox has the id %q", id)
 		}

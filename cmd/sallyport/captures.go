@@ -27,7 +27,8 @@ type captures struct {
 
 	mu      sync.Mutex
 	open    map[string]*openCapture  // by key: "netns ID" or "interface NAME"; nil after close
-	held    map[string]chan struct{} // containers that are being looked at; closed when that is over
+	held    map[string]chan struct{} // containers that are being changed, or looked at; closed when that is over
+	asking  map[string]*bool         // containers that an engine is being asked about; set when its answer is void
 	serving bool
 }
 
@@ -46,7 +47,7 @@ func (d *daemonProcess) openCaptures() error {
 	c := &d.captures
 	c.st, c.blocks, c.runtime = d.stack, d.file.Captures, d.runtime
 	c.openNamespace = capture.OpenNamespace
-	c.open, c.held = map[string]*openCapture{}, map[string]chan struct{}{}
+	c.open, c.held, c.asking = map[string]*openCapture{}, map[string]chan struct{}{}, map[string]*bool{}
 	for _, b := range c.blocks {
 		if err := c.openBlock(b); err != nil {
 			return fmt.Errorf("%s:%d: capture %q: %w", b.Range.Filename, b.Range.Start.Line, b.Name, err)

@@ -101,8 +101,28 @@ func (e *engineCapture) unlisted(ids []string) []string {
 
 // look makes what is attached agree with what the engine says of a container.
 func (e *engineCapture) look(ctx context.Context, id string) {
-	defer e.hold(id)()
+	defer e.hold("look " + id)()
+	for e.lookOnce(ctx, id) {
+	}
+}
+
+// lookOnce looks once, and says whether somebody was quicker than the engine's
+// answer. The container is not held while the engine is asked: Podman answers
+// when a hook has ended, and the hook waits for whoever holds the container.
+func (e *engineCapture) lookOnce(ctx context.Context, id string) (again bool) {
+	overtaken := e.ask(id)
 	ctr, err := e.engine.Container(ctx, id)
+	defer e.hold(id)()
+	if overtaken() {
+		return ctx.Err() == nil
+	}
+	e.agree(ctx, id, ctr, err)
+	return false
+}
+
+// agree makes what is attached agree with an answer of the engine. The caller
+// holds the container.
+func (e *engineCapture) agree(ctx context.Context, id string, ctr capture.Container, err error) {
 	switch {
 	case errors.Is(err, capture.ErrNoContainer):
 		ctr = capture.Container{ID: id}
@@ -216,32 +236,10 @@ func (e *engineCapture) refuse(ctr capture.Container, why error) {
 	}
 }
 
-// hold waits until nobody else looks at a container, and returns what lets the
-// next one.
-func (c *captures) hold(id string) (release func()) {
-	for {
-		c.mu.Lock()
-		busy, ok := c.held[id]
-		if !ok {
-			mine := make(chan struct{})
-			c.held[id] = mine
-			c.mu.Unlock()
-			return func() {
-				c.mu.Lock()
-				delete(c.held, id)
-				c.mu.Unlock()
-				close(mine)
-			}
-		}
-		c.mu.Unlock()
-		<-busy
-	}
-}
-
 // attachContainer attaches a container that its runtime is about to start, for
 // a hook. sandbox is "" if the label says it.
 func (c *captures) attachContainer(ctx context.Context, id string, pid int, sandbox string, labels map[string]string) (*identity.Sandbox, error) {
-	defer c.hold(id)()
+	defer c.holdFirst(id)()
 	if sandbox == "" {
 		return c.admitStarting(ctx, id, pid)
 	}

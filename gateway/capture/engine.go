@@ -245,7 +245,8 @@ func (e *Engine) open(ctx context.Context, path string, query url.Values) (*http
 		Message string `json:"message"`
 	}
 	_ = json.NewDecoder(io.LimitReader(resp.Body, 4<<10)).Decode(&problem) // the status says enough
-	if resp.StatusCode == http.StatusNotFound {
+	// Podman has no 404 for a container that goes while it is looked at.
+	if resp.StatusCode == http.StatusNotFound || strings.Contains(problem.Message, ErrNoContainer.Error()) {
 		return nil, fmt.Errorf("engine: %s: %w", path, ErrNoContainer)
 	}
 	return nil, fmt.Errorf("engine: %s: %s: %.200q", path, resp.Status, problem.Message)

@@ -46,6 +46,8 @@ func newFakeEngine(t *testing.T) *fakeEngine {
 			fmt.Fprint(w, "{")
 		case "busy":
 			http.Error(w, `{"message":"no"}`, http.StatusInternalServerError)
+		case "going":
+			http.Error(w, `{"message":"container going does not exist in database: no such container"}`, http.StatusInternalServerError)
 		case "c1":
 			fmt.Fprint(w, `{"Id":"c1","Name":"/job","Image":"sha256:i1","State":{"Status":"running","Running":true,"Pid":42},
 				"Config":{"Image":"app:1","Labels":{"sallyport.sandbox":"ci","sallyport.job":"7","vendor":"x"}},"HostConfig":{"NetworkMode":"none","Dns":["192.0.2.1"]}}`)
@@ -105,8 +107,10 @@ func TestEngineContainer(t *testing.T) {
 			t.Errorf("container %s: %v", id, err)
 		}
 	}
-	if _, err := e.Container(t.Context(), "none"); !errors.Is(err, ErrNoContainer) {
-		t.Errorf("not ErrNoContainer: %v", err)
+	for _, id := range []string{"none", "going"} {
+		if _, err := e.Container(t.Context(), id); !errors.Is(err, ErrNoContainer) {
+			t.Errorf("container %s: not ErrNoContainer: %v", id, err)
+		}
 	}
 }
 
@@ -167,7 +171,10 @@ func TestEngineWatch(t *testing.T) {
 	}()
 	w.await(t, "listed c1 c2")
 	f.events <- `{"Type":"container","Action":"exec_create: sh","Actor":{"ID":"c9"}}`
-	f.events <- `{"Type":"container","Action":"start","Actor":{"ID":"c3"}}`
+	f.events <- `{"Type":"container","Action":"start","Actor":{"ID":"c8","Attributes":{"name":"another's"}}}`
+	f.events <- `{"Type":"container","Action":"start","Actor":{"ID":"c3","Attributes":{"sallyport.sandbox":""}}}`
+	w.await(t, "changed c3")
+	f.events <- `{"status":"died","Type":"container","Action":"died","Actor":{"ID":"c3","Attributes":{"sallyport.sandbox":"ci"}}}` // Podman
 	w.await(t, "changed c3")
 	again <- struct{}{}
 	w.await(t, "listed c1 c2")
@@ -205,7 +212,8 @@ func TestEngineAbsent(t *testing.T) {
 // FuzzEngineEvent: whatever an engine says, an event names a container or
 // nothing.
 func FuzzEngineEvent(f *testing.F) {
-	for _, seed := range []string{"", "{}", `{"Action":"start","Actor":{"ID":"c1"}}`, `{"Action":"die"}`, `{"Action":["start"]}`, `{"Actor":{"ID":1}}`, "null", "[]"} {
+	for _, seed := range []string{"", "{}", `{"Action":"start","Actor":{"ID":"c1"}}`,
+		`{"Action":"start","Actor":{"ID":"c1","Attributes":{"sallyport.sandbox":"ci"}}}`, `{"Action":"start","Actor":{"ID":"c1","Attributes":["sallyport.sandbox"]}}`, `{"Action":"die"}`, `{"Action":["start"]}`, `{"Actor":{"ID":1}}`, "null", "[]"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -101,16 +102,26 @@ func (e *Engine) follow(ctx context.Context, w EngineWatch) (answered bool, err 
 // engineEvent is the part of one event that is read.
 type engineEvent struct {
 	Action string
-	Actor  struct{ ID string }
+	Actor  struct {
+		ID         string
+		Attributes map[string]string // the container's labels, and more
+	}
+}
+
+// engineActions are what a container may have begun or ended to run with, in
+// the words of Docker and in those of Podman.
+func engineActions() []string {
+	return []string{"start", "restart", "die", "died", "stop", "kill", "destroy", "remove"}
 }
 
 // events begins to read the engine's events about labelled containers, until
-// ctx ends.
+// ctx ends. The engine is not asked for those with the label: Podman takes a
+// label without a value for one that nothing has.
 func (e *Engine) events(ctx context.Context) (changed <-chan string, ended <-chan error, err error) {
 	since := time.Now().Add(-engineOverlap)
 	resp, err := e.open(ctx, "/events", url.Values{
 		"since":   {strconv.FormatInt(since.Unix(), 10)},
-		"filters": {encodeFilters(map[string][]string{"type": {"container"}, "label": {LabelSandbox}})},
+		"filters": {encodeFilters(map[string][]string{"type": {"container"}, "event": engineActions()})},
 	})
 	if err != nil {
 		return nil, nil, err
@@ -145,7 +156,7 @@ func (e *Engine) events(ctx context.Context) (changed <-chan string, ended <-cha
 }
 
 // readEvent returns the container of an event after which it may have begun
-// or ended to run.
+// or ended to run, if it has LabelSandbox.
 func readEvent(line []byte) (id string, ok bool, err error) {
 	if len(line) == 0 {
 		return "", false, nil
@@ -154,9 +165,9 @@ func readEvent(line []byte) (id string, ok bool, err error) {
 	if err := json.Unmarshal(line, &v); err != nil {
 		return "", false, fmt.Errorf("engine: event: %w", err)
 	}
-	switch v.Action {
-	case "start", "restart", "die", "died", "stop", "kill", "destroy", "remove":
-		return v.Actor.ID, v.Actor.ID != "", nil
+	_, labelled := v.Actor.Attributes[LabelSandbox]
+	if v.Actor.ID == "" || !labelled || !slices.Contains(engineActions(), v.Action) {
+		return "", false, nil
 	}
-	return "", false, nil
+	return v.Actor.ID, true, nil
 }

@@ -29,9 +29,10 @@ const image = "sallyport-test:1"
 // engineTime bounds how long the engine may take to begin or to end.
 const engineTime = time.Minute
 
-// engine is a Docker daemon on the gateway's host.
+// engine is a Docker daemon, or Podman's service, on the gateway's host.
 type engine struct {
 	lab        *lab.Lab
+	kind       string // docker or podman
 	dir        string
 	flags      []string
 	resolvConf string // file; "" is the machine's own
@@ -41,43 +42,35 @@ type engine struct {
 
 // startEngine starts an engine with a folder of its own.
 func startEngine(l *lab.Lab, flags ...string) (*engine, error) {
-	return (&engine{lab: l, flags: flags}).begin()
+	return (&engine{lab: l, kind: "docker", flags: flags}).begin()
 }
 
 func (e *engine) begin() (*engine, error) {
-	e.dir = filepath.Join(e.lab.Dir, e.lab.Unique("docker"))
+	e.dir = filepath.Join(e.lab.Dir, e.lab.Unique(e.kind))
 	if err := os.MkdirAll(e.dir, 0o700); err != nil {
 		return nil, err
 	}
 	if err := e.start(); err != nil {
 		return nil, errors.Join(err, e.close())
 	}
-	return e, e.load()
+	return e, e.load(image)
 }
 
-func (e *engine) socket() string { return filepath.Join(e.dir, "docker.sock") }
+func (e *engine) socket() string { return filepath.Join(e.dir, "engine.sock") }
 
 // start starts the daemon's process on what its folder holds.
 func (e *engine) start() error {
-	program, err := exec.LookPath("dockerd")
+	argv, env, err := e.daemon()
 	if err != nil {
-		if program = "/usr/sbin/dockerd"; syscall.Access(program, unix.X_OK) != nil {
-			return errors.New("dockerd is missing: these tests need Debian's packages docker.io and busybox-static")
-		}
+		return err
 	}
 	out, err := os.OpenFile(filepath.Join(e.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	argv := []string{program}
-	if e.resolvConf != "" { // a host with a resolver of its own; its mounts are the engine's alone
-		argv = []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, e.resolvConf, program}
-	}
-	argv = append(argv, "--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"),
-		"--pidfile", filepath.Join(e.dir, "pid"), "--host", "unix://"+e.socket(), "--storage-driver", "vfs", "--bridge", "none",
-		"--iptables=false", "--ip6tables=false")
 	e.cmd = exec.Command(argv[0], append(argv[1:], e.flags...)...)
+	e.cmd.Env = append(os.Environ(), env...)
 	e.cmd.Stdout, e.cmd.Stderr = out, out
 	if err := e.lab.GW.Start(e.cmd); err != nil {
 		return err
@@ -93,11 +86,32 @@ func (e *engine) start() error {
 		}
 		select {
 		case <-e.exited:
-			return fmt.Errorf("dockerd ended at once:\n%s", e.log())
+			return fmt.Errorf("%s ended at once:\n%s", e.kind, e.log())
 		default:
 		}
 	}
-	return fmt.Errorf("dockerd does not answer:\n%s", e.log())
+	return fmt.Errorf("%s does not answer:\n%s", e.kind, e.log())
+}
+
+// daemon is the command line of the engine's process and what it needs in its
+// environment.
+func (e *engine) daemon() (argv, env []string, err error) {
+	if e.kind == "podman" {
+		return e.podman()
+	}
+	program, err := exec.LookPath("dockerd")
+	if err != nil {
+		if program = "/usr/sbin/dockerd"; syscall.Access(program, unix.X_OK) != nil {
+			return nil, nil, errors.New("dockerd is missing: these tests need Debian's packages docker.io and busybox-static")
+		}
+	}
+	argv = []string{program}
+	if e.resolvConf != "" { // a host with a resolver of its own; its mounts are the engine's alone
+		argv = []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, e.resolvConf, program}
+	}
+	return append(argv, "--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"),
+		"--pidfile", filepath.Join(e.dir, "pid"), "--host", "unix://"+e.socket(), "--storage-driver", "vfs", "--bridge", "none",
+		"--iptables=false", "--ip6tables=false"), nil, nil
 }
 
 func (e *engine) log() string {
@@ -108,7 +122,8 @@ func (e *engine) log() string {
 	return string(b[max(0, len(b)-4000):])
 }
 
-// stop ends the daemon's process, and its containers with it.
+// stop ends the daemon's process. Docker's containers end with it, Podman's
+// run on.
 func (e *engine) stop() error {
 	if e.exited == nil {
 		return nil
@@ -120,7 +135,7 @@ func (e *engine) stop() error {
 	case <-e.exited:
 		return nil
 	case <-time.After(engineTime):
-		return errors.Join(errors.New("dockerd did not end"), e.cmd.Process.Kill())
+		return errors.Join(fmt.Errorf("%s did not end", e.kind), e.cmd.Process.Kill())
 	}
 }
 
@@ -179,13 +194,30 @@ func (e *engine) exec(id string, argv ...string) (string, error) {
 }
 
 // load imports the image: busybox, curl, and the libraries of that.
-func (e *engine) load() error {
+func (e *engine) load(name string, flags ...string) error {
 	var b bytes.Buffer
 	if err := rootfs(&b); err != nil {
 		return err
 	}
-	_, err := e.input(&b, "import", "-", image)
+	_, err := e.input(&b, append(append([]string{"import"}, flags...), "-", name)...)
 	return err
+}
+
+// imageName is what the engine calls the image.
+func (e *engine) imageName() string {
+	if e.kind == "podman" {
+		return "docker.io/library/" + image
+	}
+	return image
+}
+
+// tells is how long after its start a container is attached at most. Podman
+// looks only every 250 ms whether its own books have an event to tell of.
+func (e *engine) tells() time.Duration {
+	if e.kind == "podman" {
+		return 400 * time.Millisecond
+	}
+	return 50 * time.Millisecond
 }
 
 // rootfs writes the files of the image.

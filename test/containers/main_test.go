@@ -12,11 +12,20 @@ import (
 	"sallyport/test/lab"
 )
 
-// world is the lab and the engine that all tests of the package share; each
+// world is the lab and the engines that all tests of the package share; each
 // test has a gateway of its own.
 var world struct {
 	lab    *lab.Lab
-	engine *engine
+	engine *engine // Docker
+	podman *engine
+}
+
+// engines runs a test with each engine.
+func engines(t *testing.T, test func(t *testing.T, e *engine)) {
+	t.Helper()
+	for _, e := range []*engine{world.engine, world.podman} {
+		t.Run(e.kind, func(t *testing.T) { test(t, e) })
+	}
 }
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
@@ -32,17 +41,21 @@ func testMain(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	world.engine, err = startEngine(l)
 	defer func() {
-		if world.engine != nil {
-			err = errors.Join(err, world.engine.close())
+		for _, e := range []*engine{world.engine, world.podman} {
+			if e != nil {
+				err = errors.Join(err, e.close())
+			}
 		}
 		if err = errors.Join(err, l.Close()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
 	}()
-	if err != nil {
+	if world.engine, err = startEngine(l); err != nil {
+		return 1
+	}
+	if world.podman, err = startPodman(l); err != nil {
 		return 1
 	}
 	return m.Run()
