@@ -5,7 +5,7 @@
 set -eu
 
 # program:package
-all="gcc:gcc curl:curl git:git ssh-keygen:openssh-client python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus qemu-system-x86_64:qemu-system-x86 nsenter:util-linux busybox:busybox-static prometheus-alertmanager:prometheus-alertmanager rsyslogd:rsyslog dockerd:docker.io wget:wget ps:procps cargo:cargo javac:default-jdk-headless docker-compose:docker-compose groff:groff setpriv:util-linux"
+all="gcc:gcc curl:curl git:git ssh-keygen:openssh-client python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus qemu-system-x86_64:qemu-system-x86 nsenter:util-linux busybox:busybox-static prometheus-alertmanager:prometheus-alertmanager rsyslogd:rsyslog dockerd:docker.io podman:podman runc:runc wget:wget ps:procps cargo:cargo javac:default-jdk-headless docker-compose:docker-compose groff:groff setpriv:util-linux skopeo:skopeo docker-registry:docker-registry"
 wanted=${*:-}
 
 lacking() {
@@ -18,6 +18,7 @@ lacking() {
 	done
 	if [ -z "$wanted" ]; then
 		/usr/bin/python3 -c 'import requests' >/dev/null 2>&1 || echo python3-requests
+		/usr/bin/python3 -c 'import requests_oauthlib' >/dev/null 2>&1 || echo python3-requests-oauthlib
 		/usr/bin/python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
 		[ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 		ls /usr/lib/*/rsyslog/lmnsd_ossl.so >/dev/null 2>&1 || echo rsyslog-openssl
