@@ -41,6 +41,8 @@ type Log struct {
 	busy     bool     // the last group had more than one caller
 	shut     bool
 
+	retaining sync.Mutex // held while segments are removed
+
 	entries sync.Pool // of *entry
 	fault   fault
 	stats   counters

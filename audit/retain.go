@@ -11,6 +11,8 @@ import (
 // Before it does, it writes an anchor: the place in the chain at which the log
 // now begins, so that it still verifies.
 func (l *Log) retain() {
+	l.retaining.Lock() // what another run removes meanwhile would look like a hole
+	defer l.retaining.Unlock()
 	l.commitMu.Lock()
 	open := l.seg.n
 	l.commitMu.Unlock()
