@@ -19,14 +19,15 @@ type FolderOptions struct {
 	Interval time.Duration // between two writes of what was folded; 1 s
 	Burst    int           // like denials of one interval that are written each by itself; 3
 	Direct   int           // denials of one sandbox and interval that are written each by itself; 200
-	Refused  int           // refused connections of one sandbox and interval that are written each by itself; 1000
+	Refused  int           // the same of denials that somebody waits for or that alert: connections, handshakes, requests; 1000
 	Keys     int           // different denials of one sandbox that are told apart in an interval; 256
 	Now      func() time.Time
 }
 
-// Folder stands before a Log and folds repeats of denials that need no record
-// before anything may happen: refused packets, DNS questions and connections.
-// Under a flood it writes one event for many, with Count, FirstSeen and LastSeen. Counts are
+// Folder stands before a Log and folds repeats of denials: after one nothing
+// happens, so its record may be late. Packets and questions are folded from the
+// first repeats on, all else only in a flood.
+// It then writes one event for many, with Count, FirstSeen and LastSeen. Counts are
 // exact: the sum of Count (1 where it is absent) over what is written is the
 // number of calls of Write that returned nil. Memory and the rate of writing are
 // bounded per sandbox; denials that are too many to be told apart are folded
@@ -42,7 +43,7 @@ type Folder struct {
 // floods are the denials of one sandbox in the present interval.
 type floods struct {
 	direct  int
-	refused int // connections among what was written by itself
+	refused int // what counts for Refused
 	exact   map[foldKey]*flood
 	coarse  map[foldKey]*flood
 }
@@ -54,14 +55,6 @@ type flood struct {
 	first, last time.Time
 	sample      *Event // the first that was folded
 	different   bool   // coarse: the sample's names are an example
-}
-
-// foldKey is what like denials have in common.
-type foldKey struct {
-	kind           Kind
-	reason, method string // method is the protocol or the type of the question
-	target         string
-	port           uint16
 }
 
 // foldSandboxes bounds the sandboxes that are told apart.
@@ -93,11 +86,11 @@ func NewFolder(o FolderOptions) (*Folder, error) {
 	return &Folder{o: o, sandboxes: make(map[string]*floods)}, nil
 }
 
-// Write records a denial, at once or folded. An event that is no denial of a
-// packet, a question or a connection goes straight to the log. A Count of the event itself is
-// taken as that many.
+// Write records a denial, at once or folded. An event that is no denial goes
+// straight to the log. A Count of the event itself is taken as that many. Of an
+// event that was folded, Req becomes that of the record that will count it.
 func (f *Folder) Write(e *Event) error {
-	if e.Phase != PhaseDecision || e.Verdict != "deny" || !foldable(e.Kind) || e.Alerting() {
+	if e.Phase != PhaseDecision || e.Verdict != "deny" {
 		return f.o.Log.Write(e)
 	}
 	direct, err := f.fold(e)
@@ -107,10 +100,6 @@ func (f *Folder) Write(e *Event) error {
 	return f.o.Log.Write(e)
 }
 
-// foldable says whether repeats of a kind may be told together: of such a
-// denial nobody was given the ID of the record.
-func foldable(k Kind) bool { return k == KindDNS || k == KindPacket || k == KindConn }
-
 // fold counts e, and reports whether it is to be written by itself.
 func (f *Folder) fold(e *Event) (direct bool, err error) {
 	f.mu.Lock()
@@ -119,6 +108,10 @@ func (f *Folder) fold(e *Event) (direct bool, err error) {
 		return false, ErrClosed
 	}
 	s := f.sandbox(e)
+	if awaited(e) && s.refused < f.o.Refused {
+		s.refused++
+		return true, nil
+	}
 	k := keyOf(e)
 	x := s.exact[k]
 	switch {
@@ -127,19 +120,15 @@ func (f *Folder) fold(e *Event) (direct bool, err error) {
 		x = &flood{}
 		s.exact[k] = x
 	default:
-		k.target, k.port = "", 0
+		k = k.coarse()
 		if x = s.coarse[k]; x == nil {
 			x = &flood{different: true}
 			s.coarse[k] = x
 		}
 	}
 	x.seen++
-	burst, written, most := f.o.Burst, &s.direct, f.o.Direct
-	if e.Kind == KindConn { // an attempt of somebody who waits for it, up to a flood
-		burst, written, most = f.o.Refused, &s.refused, f.o.Refused
-	}
-	if x.folded == 0 && !x.different && x.seen <= burst && *written < most {
-		*written++
+	if !awaited(e) && x.folded == 0 && !x.different && x.seen <= f.o.Burst && s.direct < f.o.Direct {
+		s.direct++
 		return true, nil
 	}
 	x.add(e, f.o.Now())
@@ -158,6 +147,9 @@ func (x *flood) add(e *Event, now time.Time) {
 		x.sample, x.first, x.last = e, first, last
 	}
 	x.folded += max(e.Count, 1)
+	if e.Req != "" {
+		e.Req = x.sample.Req
+	}
 	if first.Before(x.first) {
 		x.first = first
 	}
@@ -183,24 +175,6 @@ func (f *Folder) sandbox(e *Event) *floods {
 		f.sandboxes[id] = s
 	}
 	return s
-}
-
-// keyOf is what e has in common with its repeats.
-func keyOf(e *Event) foldKey {
-	k := foldKey{kind: e.Kind, reason: e.Reason, method: e.Proto, target: e.Host, port: e.Port}
-	if e.DNS != nil {
-		k.method = e.DNS.QType
-		if k.target == "" {
-			k.target = e.DNS.QName
-		}
-	}
-	if e.Dst != nil && e.Kind == KindPacket {
-		k.target, k.port = e.Dst.IP, e.Dst.Port
-	}
-	if len(k.target) > 256 { // a bound on memory
-		k.target = Escape(k.target, 256)
-	}
-	return k
 }
 
 // Run writes what is folded at every interval until ctx ends, and then the
@@ -259,7 +233,7 @@ func (f *Folder) keep(id string, k foldKey, x *flood) {
 		f.sandboxes[id] = s
 	}
 	if !x.different && s.exact[k] == nil && len(s.exact) >= f.o.Keys {
-		k.target, k.port, x.different = "", 0, true
+		k, x.different = k.coarse(), true
 	}
 	into := s.exact
 	if x.different {
@@ -288,7 +262,7 @@ func (x *flood) event() *Event {
 		e.Count, e.FirstSeen, e.LastSeen = x.sample.Count, x.sample.FirstSeen, x.sample.LastSeen
 	}
 	if x.different && x.folded > 1 {
-		e.Message = "folded denials of different targets; host and addresses are those of the first"
+		e.Message = "folded denials of different targets; host, path and addresses are those of the first"
 	}
 	return &e
 }

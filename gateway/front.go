@@ -115,6 +115,7 @@ func (f *front) hand(c *conn, nc net.Conn) {
 	// protocols apart; it lifts this deadline when it has them.
 	_ = c.client.SetReadDeadline(time.Now().Add(c.g.Limits.HeadTimeout)) // an error comes again from the first read
 	if t := c.tls.Load(); t != nil && t.ALPN == "h2" {
+		nc = &pacedConn{Conn: nc, pace: c.refusals()}
 		fc.Conn = &prefaceConn{Conn: nc, guard: http2guard.New(2*c.g.Limits.MaxHead+http2Slack, c.recordFault)}
 	} else {
 		l := c.g.Limits

@@ -266,6 +266,7 @@ const (
 type sandboxState struct {
 	open    atomic.Int64
 	explain *rate.Limiter
+	refusal *pace
 	used    usage
 }
 
@@ -284,7 +285,7 @@ func (g *Gateway) state(id string) *sandboxState {
 	if s, ok := g.states.Load(id); ok {
 		return s.(*sandboxState)
 	}
-	s, _ := g.states.LoadOrStore(id, &sandboxState{explain: rate.NewLimiter(explainRate, explainBurst)})
+	s, _ := g.states.LoadOrStore(id, &sandboxState{explain: rate.NewLimiter(explainRate, explainBurst), refusal: newPace()})
 	return s.(*sandboxState)
 }
 

@@ -11,21 +11,26 @@ import (
 	"sallyport/policy"
 )
 
-// recordDecision writes the request's one decision.
+// recordDecision writes the request's one decision, and takes over the ID of
+// the record that counts it.
 func (r *request) recordDecision(d policy.Decision, us []inject.Use) error {
 	e := r.event(r.kind(), audit.PhaseDecision)
 	e.decide(d)
 	e.uses(us)
 	e.refusedAddress(r.refused)
-	return r.g.record(e)
+	err := r.g.record(e)
+	r.id = e.Req
+	return err
 }
 
-// refuse records a denial and answers with it.
+// refuse records a denial and answers with it, not faster than the sandbox may
+// be refused.
 func (r *request) refuse(d policy.Decision) {
 	d.Verdict, d.Inject = policy.Deny, nil
 	if err := r.recordDecision(d, r.withheld); err != nil {
 		d = policy.Decision{Reason: policy.AuditUnavailable, Message: "the audit log cannot be written"}
 	}
+	r.c.refusals().wait(r.in.Context())
 	r.reply(d)
 }
 

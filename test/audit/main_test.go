@@ -25,6 +25,13 @@ import (
 var world struct{ lab *lab.Lab }
 
 func TestMain(m *testing.M) {
+	if to := os.Getenv(flooder); to != "" {
+		if err := flood(to); err != nil {
+			fmt.Fprintln(os.Stderr, "flood:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f != nil && f.Value.String() == f.DefValue {
 		_ = f.Value.Set("4") // the tests mostly wait
