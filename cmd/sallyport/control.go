@@ -89,6 +89,7 @@ func (c *control) routes() http.Handler {
 	for pattern, handle := range c.calls() {
 		mux.HandleFunc(pattern, handle)
 	}
+	c.profiles(mux)
 	return mux
 }
 
