@@ -15,16 +15,20 @@ import (
 // Held knows the real values that are held at the moment. It is what masks
 // them in answers and stops them in requests.
 type Held struct {
-	mu    sync.RWMutex
-	guard *inject.Guard
+	updating sync.Mutex // so that of two updates the later one stays
+	mu       sync.RWMutex
+	guard    *inject.Guard
 }
 
 // NewHeld returns a Held of the values that a store holds.
 func NewHeld(held []secrets.Held) *Held { return &Held{guard: inject.NewGuard(held)} }
 
-// Update puts other values in the place of those that were held.
-func (h *Held) Update(held []secrets.Held) {
-	g := inject.NewGuard(held)
+// Update puts the values that held returns in the place of those that were
+// held.
+func (h *Held) Update(held func() []secrets.Held) {
+	h.updating.Lock()
+	defer h.updating.Unlock()
+	g := inject.NewGuard(held())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.guard = g

@@ -24,6 +24,7 @@ type entry struct {
 	expires    time.Time // zero: never
 	refresh    time.Time // from then on it is fetched ahead; zero: never
 	used       bool      // since it was fetched
+	wanted     bool      // it is to be held also before it is used
 	generation uint64    // counts changes that its source announced
 
 	err      error // of the last fetch
@@ -47,6 +48,12 @@ func (e *entry) good(now time.Time) bool {
 // due says whether a good value should be fetched ahead of its end.
 func (e *entry) due(now time.Time) bool {
 	return e.used && e.flight == nil && !e.refresh.IsZero() && !now.Before(e.refresh) && !now.Before(e.retry)
+}
+
+// lacking says whether a value that is wanted was never had, and may be asked
+// for now.
+func (e *entry) lacking(now time.Time) bool {
+	return e.wanted && e.value.IsZero() && e.flight == nil && !now.Before(e.retry)
 }
 
 // stale returns an expired value that may still be used because its source

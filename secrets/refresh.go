@@ -124,8 +124,12 @@ func (s *Store) refreshDue(now time.Time) time.Duration {
 	for _, e := range s.entries {
 		e.mu.Lock()
 		switch {
-		case e.due(now):
+		case e.due(now), e.lacking(now):
 			s.start(e)
+		case e.flight == nil && e.wanted && e.value.IsZero():
+			if e.retry.Before(next) {
+				next = e.retry
+			}
 		case e.flight == nil && !e.refresh.IsZero():
 			at := e.refresh
 			if e.retry.After(at) {

@@ -465,3 +465,45 @@ func TestGetUnderRotation(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestWarm: what is wanted is fetched before it is used, and again until it is
+// had; what never answers is not waited for longer than its caller will.
+func TestWarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up, down, slow, idle := &fake{value: "here"}, &fake{value: "later", err: errors.New("down")}, &fake{value: "slow", delay: 20 * time.Second}, &fake{value: "idle"}
+		s, err := Open(Options{Specs: []Spec{{Name: "UPP", Source: up}, {Name: "DOWN", Source: down}, {Name: "SLOW", Source: slow}, {Name: "IDLE", Source: idle}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.Run(ctx)
+		held := func() (names []string) {
+			for _, h := range s.Held() {
+				names = append(names, h.Name)
+			}
+			return names
+		}
+		began := time.Now()
+		bound, stop := context.WithTimeout(ctx, time.Second)
+		defer stop()
+		s.Warm(bound, []string{"UPP", "DOWN", "SLOW", "NONE"})
+		if waited := time.Since(began); waited != time.Second {
+			t.Errorf("waited %v", waited)
+		}
+		if diff := cmp.Diff([]string{"UPP"}, held()); diff != "" {
+			t.Error(diff)
+		}
+		time.Sleep(40 * time.Second)
+		tried := down.count()
+		down.set(func(f *fake) { f.err = nil })
+		time.Sleep(2 * time.Minute)
+		if diff := cmp.Diff([]string{"DOWN", "SLOW", "UPP"}, held()); diff != "" {
+			t.Error(diff)
+		}
+		if tried < 3 || tried > 8 || up.count() != 1 || slow.count() != 1 || idle.count() != 0 {
+			t.Errorf("asked %d, %d, %d and %d times", tried, up.count(), slow.count(), idle.count())
+		}
+	})
+}

@@ -131,9 +131,15 @@ func sourceKinds() map[string]sourceKind {
 			schema: schema(attr("token_url", text, true), attr("client_id", text, true), attr("grant", text, false),
 				attr("client_secret_file", text, false), attr("refresh_token_file", text, false), attr("scopes", list, false),
 				attr("audience", text, false), attr("params", policyfile.StringMap, false), attr("in_body", policyfile.Bool, false), attr("ca_file", text, false)),
-			open:  openOAuth2,
-			files: func(a attributes) []string { return a.texts("client_secret_file", "refresh_token_file") },
-			use:   func(a attributes, s *inject.Secret) { s.TokenURL = a.text("token_url") },
+			open: openOAuth2,
+			files: func(a attributes) []string {
+				files := a.texts("client_secret_file", "refresh_token_file")
+				for _, path := range a.texts("refresh_token_file") {
+					files = append(files, oauth2.NextFile(path))
+				}
+				return files
+			},
+			use: func(a attributes, s *inject.Secret) { s.TokenURL = a.text("token_url") },
 		},
 		"github_app": {
 			schema: schema(attr("app_id", text, true), attr("installation_id", policyfile.Int, true), attr("key_file", text, true),

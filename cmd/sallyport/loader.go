@@ -29,6 +29,7 @@ type loader struct {
 	vars  map[string]string // of variable blocks
 	key   []byte            // from which shaped placeholders are derived
 	log   hclog.Logger
+	only  string                 // the one sandbox whose secrets are fetched ahead; "": all
 	adapt func(*policy.Document) // nil, or a change that a command makes to what was read
 
 	mu         sync.Mutex
@@ -125,7 +126,7 @@ func (l *loader) openStore(declared []policy.Secret) []policy.Problem {
 		for {
 			select {
 			case <-changed:
-				held.Update(store.Held())
+				held.Update(store.Held)
 			case <-ctx.Done():
 				return
 			}

@@ -133,6 +133,7 @@ func (f *runFlags) runIn(argv []string) (int, error) {
 	if f.report {
 		st.loader.adapt = reportOnly
 	}
+	st.loader.only = f.sandbox
 	if err := diagnosed(st.reload()); err != nil {
 		return 0, err
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -93,6 +92,7 @@ func (s *source) Fetch(ctx context.Context) (secrets.Fetched, error) {
 }
 
 func (s *source) fetch(ctx context.Context) (secrets.Fetched, error) {
+	s.lay()
 	req, err := s.request()
 	if err != nil {
 		return secrets.Fetched{}, err
@@ -166,61 +166,4 @@ func (s *source) request() (*http.Request, error) {
 		req.SetBasicAuth(url.QueryEscape(s.c.ClientID), url.QueryEscape(secret))
 	}
 	return req, nil
-}
-
-// held returns the refresh token.
-func (s *source) held() (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refresh != nil {
-		return s.refresh(), nil
-	}
-	return read(s.c.RefreshTokenFile)
-}
-
-// keep writes a refresh token in the place of the one that it replaces. One
-// that cannot be written is kept in memory, so that the gateway goes on until
-// it is restarted.
-func (s *source) keep(token string) error {
-	if _, err := secrets.NewValue([]byte(token)); err != nil {
-		return fmt.Errorf("refresh_token: %w", err)
-	}
-	if old, err := s.held(); err == nil && old == token {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := replace(s.c.RefreshTokenFile, token+"\n"); err != nil {
-		s.refresh = func() string { return token }
-		return nil
-	}
-	s.refresh = nil
-	return nil
-}
-
-// replace writes a file beside path and renames it over path.
-func replace(path, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // gone already when all went well
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}
-
-// read reads a secret from a file.
-func read(path string) (string, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	text := strings.TrimRight(string(b), "\r\n")
-	if text == "" || len(text) > maxFile {
-		return "", fmt.Errorf("file %s: is empty or too long", path)
-	}
-	return text, nil
 }

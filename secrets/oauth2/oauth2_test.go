@@ -83,8 +83,12 @@ func TestRefreshTokenIsReplaced(t *testing.T) {
 	if err != nil || serr != nil || string(b) != "r1\n" || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file holds %q, %v %v", b, err, serr)
 	}
-	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".*")); len(left) > 0 {
+	left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".*"))
+	if len(left) != 1 || left[0] != NextFile(file) {
 		t.Errorf("%v were left behind", left)
+	}
+	if next, err := os.Stat(NextFile(file)); err != nil || next.Size() != 0 || next.Mode().Perm() != 0o600 {
+		t.Errorf("the file for the next token: %v, %v", next, err)
 	}
 	c.RefreshTokenFile = "/proc/self/comm" // can be read, and nothing can be made beside it
 	if s, err = New(c); err != nil {
@@ -94,6 +98,25 @@ func TestRefreshTokenIsReplaced(t *testing.T) {
 		if _, err := s.Fetch(context.Background()); err != nil || i == 1 && last.Form.Get("refresh_token") != "r1" {
 			t.Errorf("asked with %q, %v", last.Form.Get("refresh_token"), err)
 		}
+	}
+}
+
+// TestNextFileIsEmptied: what a process left that ended while it wrote goes.
+func TestNextFileIsEmptied(t *testing.T) {
+	address, ca, _ := endpoint(t, `{"access_token":"at"}`)
+	file := write(t, "r0\n")
+	if err := os.WriteFile(NextFile(file), []byte("r1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{TokenURL: address, ClientID: "id", Grant: RefreshToken, RefreshTokenFile: file, CAFile: ca})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Fetch(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(NextFile(file)); err != nil || len(b) != 0 {
+		t.Errorf("it holds %q, %v", b, err)
 	}
 }
 

@@ -1,0 +1,91 @@
+package oauth2
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sallyport/secrets"
+)
+
+// held returns the refresh token.
+func (s *source) held() (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refresh != nil {
+		return s.refresh(), nil
+	}
+	return read(s.c.RefreshTokenFile)
+}
+
+// keep writes a refresh token in the place of the one that it replaces. One
+// that cannot be written is kept in memory, so that the gateway goes on until
+// it is restarted.
+func (s *source) keep(token string) error {
+	if _, err := secrets.NewValue([]byte(token)); err != nil {
+		return fmt.Errorf("refresh_token: %w", err)
+	}
+	if old, err := s.held(); err == nil && old == token {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := replace(s.c.RefreshTokenFile, token+"\n"); err != nil {
+		s.refresh = func() string { return token }
+		return nil
+	}
+	s.lay()
+	s.refresh = nil
+	return nil
+}
+
+// NextFile is the file in which a refresh token is written before it takes the
+// place of the one in path. It lies there empty all the time, so that a mask
+// that keeps a sandbox from path can be laid over it before it holds anything;
+// a mask goes with the file to its new name.
+func NextFile(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".next")
+}
+
+// lay makes the file for the next refresh token, empty, and empties one that
+// was left by a process that ended while it wrote. Where the folder cannot be
+// written it does nothing.
+func (s *source) lay() {
+	if s.c.Grant != RefreshToken {
+		return
+	}
+	if f, err := os.OpenFile(NextFile(s.c.RefreshTokenFile), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600); err == nil {
+		_ = f.Close() // nothing was written
+	}
+}
+
+// replace writes the file for the next token and gives it the name path.
+func replace(path, text string) error {
+	f, err := os.OpenFile(NextFile(path), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Sync()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, f.Truncate(0))
+	}
+	return errors.Join(err, f.Close())
+}
+
+// read reads a secret from a file.
+func read(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	text := strings.TrimRight(string(b), "\r\n")
+	if text == "" || len(text) > maxFile {
+		return "", fmt.Errorf("file %s: is empty or too long", path)
+	}
+	return text, nil
+}

@@ -1,0 +1,67 @@
+//go:build linux
+
+package secrets_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/test/lab"
+)
+
+// TestKnownFromTheStart: the value of a service's secret is recognised in the
+// sandbox's first request, before any has used it. One whose source is down
+// holds nothing else up, and is known once the source has answered.
+func TestKnownFromTheStart(t *testing.T) {
+	const up, late = "REAL-issued-6e1f90b7c2", "REAL-late-0d44c1b95f"
+	folder := filepath.Join(world.lab.Dir, world.lab.Unique("late"))
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	later := filepath.Join(folder, "value")
+	s := start(t, strings.NewReplacer("UP", file(t, up), "LATER", later).Replace(`
+secret "TOKEN" {
+  hosts = ["api.warm.test"]
+  source "exec" { command = ["/bin/cat", "UP"] }
+}
+secret "LATE" {
+  hosts = ["api.warm.test"]
+  source "exec" { command = ["/bin/cat", "LATER"] }
+}
+secret "HANGS" {
+  hosts = ["api.warm.test"]
+  source "exec" { command = ["/usr/bin/tail", "-f", "/dev/null"] }
+}
+sandbox "s1" {
+  allow "api.warm.test" {
+    addresses = DOCS
+    inject    = ["TOKEN", "LATE", "HANGS"]
+  }
+  allow "other.warm.test" { addresses = DOCS }
+}
+`), up)
+	refused(t, s.get(t, "https://other.warm.test/?a="+up), "secret_exfiltration")
+	passed(t, s.get(t, "https://other.warm.test/"))
+	passed(t, s.get(t, "https://api.warm.test/", "Authorization: Bearer $TOKEN"))
+	refused(t, s.get(t, "https://api.warm.test/", "Authorization: Bearer $LATE"), "secret_unavailable")
+	if err := os.WriteFile(later, []byte(late), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(60 * time.Second)
+	for n := 0; ; n++ {
+		a := s.get(t, fmt.Sprintf("https://other.warm.test/?n=%d&a=%s", n, late))
+		if a.Reason() == "secret_exfiltration" {
+			break
+		}
+		passed(t, a)
+		if time.Now().After(deadline) {
+			t.Fatal("the value that came late is not known")
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	passed(t, s.do(t, s.Client(t, true), lab.NewRequest(t, "GET", "https://api.warm.test/", "", "Authorization: Bearer $LATE")))
+}
