@@ -1,0 +1,378 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sallyport/test/bench/load"
+	"sallyport/test/bench/measure"
+	"sallyport/test/bench/origin"
+	"sallyport/test/bench/peers"
+	"sallyport/test/bench/report"
+)
+
+// bench is one run.
+type bench struct {
+	options
+	world    *peers.World
+	all      []*peers.Peer // those that were started and answer
+	gateways map[string]*peers.Gateway
+	failed   map[string]bool
+	samples  report.Samples
+	out      io.Writer
+}
+
+// wanted are the peers of a workload that the flags admit.
+func (b *bench) wanted(w workload) []string {
+	list := w.peers
+	if list == nil {
+		list = ordinary()
+	}
+	if len(b.peers) == 0 {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(p string) bool {
+		return !slices.ContainsFunc(b.peers, func(want string) bool {
+			return p == want || want == "sallyport" && strings.HasPrefix(p, "sallyport")
+		})
+	})
+}
+
+// start starts the peers of a workload that are not there yet, and leaves out
+// those that do not answer.
+func (b *bench) start(w workload) ([]*peers.Peer, error) {
+	var out []*peers.Peer
+	for _, name := range b.wanted(w) {
+		p := b.find(name)
+		if p == nil && !b.failed[name] {
+			if err := b.open(name); err != nil {
+				fmt.Fprintf(b.out, "# %s is left out: %v\n", name, err)
+				b.failed[name] = true
+			}
+			p = b.find(name)
+		}
+		if p != nil {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+func (b *bench) find(name string) *peers.Peer {
+	for _, p := range b.all {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// open starts the peer of this name and those that come with it.
+func (b *bench) open(name string) error {
+	for _, p := range peers.Others() {
+		if p.Name == name {
+			if err := p.Start(b.world); err != nil {
+				return err
+			}
+			return b.admit(p)
+		}
+	}
+	if name == "sallyport-passthrough" {
+		if b.find("sallyport-netns") == nil {
+			if err := b.open("sallyport-netns"); err != nil {
+				return err
+			}
+		}
+		return b.admit(passthrough(b.find("sallyport-netns")))
+	}
+	if name == "sallyport-run" {
+		p, err := b.world.Run()
+		if err != nil {
+			return err
+		}
+		return b.admit(p)
+	}
+	var spec peers.Gateway
+	for _, g := range gateways() { // the longest name that fits
+		if strings.HasPrefix(name, g.Name+"-") && len(g.Name) > len(spec.Name) {
+			spec = g
+		}
+	}
+	if spec.Name == "" || b.gateways[spec.Name] != nil {
+		return fmt.Errorf("no peer is called so")
+	}
+	g, err := b.world.NewGateway(spec)
+	if err != nil {
+		return err
+	}
+	b.gateways[spec.Name] = g
+	if err := g.Start(); err != nil {
+		return err
+	}
+	return b.admit(g.Peers...)
+}
+
+// admit takes peers in that give a verified answer.
+func (b *bench) admit(list ...*peers.Peer) error {
+	for _, p := range list {
+		issuer, err := p.Check()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b.out, "# %-22s %s\n", p.Name, issuer)
+		b.all = append(b.all, p)
+	}
+	return nil
+}
+
+// run measures what is wanted, workload by workload.
+func (b *bench) run() error {
+	for _, w := range workloads() {
+		if len(b.only) > 0 && !slices.Contains(b.only, w.id) {
+			continue
+		}
+		list, err := b.start(w)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			continue
+		}
+		if w.special != nil {
+			err = w.special(b, w)
+		} else {
+			err = b.rounds(w, list)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", w.id, err)
+		}
+		b.samples.Table(b.out, w.id, w.title, w.metrics, w.ratio, w.to)
+	}
+	return nil
+}
+
+// rounds measures each peer once a round, so that what the machine does
+// meanwhile falls on all of them. Every other round is in reverse.
+func (b *bench) rounds(w workload, list []*peers.Peer) error {
+	for round := range b.options.rounds {
+		order := slices.Clone(list)
+		if round%2 == 1 {
+			slices.Reverse(order)
+		}
+		for _, p := range order {
+			if w.fresh {
+				if err := p.Restart(); err != nil {
+					return err
+				}
+				if _, err := p.Check(); err != nil {
+					return err
+				}
+				time.Sleep(500 * time.Millisecond)
+			}
+			s, err := b.measure(w.id, p, w.job(b.options, round), round)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.Name, err)
+			}
+			b.samples = append(b.samples, s)
+			time.Sleep(w.pause)
+		}
+	}
+	return nil
+}
+
+// snapshot is what the counters say at one moment.
+type snapshot struct {
+	at                time.Time
+	peer, others, all time.Duration
+	rss               float64
+}
+
+func (b *bench) snapshot(p *peers.Peer) snapshot {
+	pids := p.PIDs()
+	s := snapshot{at: time.Now(), peer: measure.CPU(pids...), all: measure.Busy(), rss: measure.RSS(pids...)}
+	s.others = measure.CPU(append(measure.Tree(p.Client.PID()), b.world.Origin.PID(), os.Getpid())...)
+	if slices.Contains(pids, p.Client.PID()) { // which is the parent of the client
+		s.others -= s.peer
+	}
+	return s
+}
+
+// settle is how long idle connections are left alone before they are weighed.
+const settle = 2 * time.Second
+
+// measure has one job done by way of a peer.
+func (b *bench) measure(id string, p *peers.Peer, j load.Job, round int) (report.Sample, error) {
+	if j.Host == "" {
+		j.Host = p.Asked()
+	}
+	j.Target, j.Header = p.Target, peers.Header
+	var first, last snapshot
+	finish := b.profile(id, p, j.Time)
+	r, err := p.Client.Do(j, func() { first = b.snapshot(p) }, func() {
+		if j.Kind == load.Idle {
+			time.Sleep(settle)
+		}
+		last = b.snapshot(p)
+	})
+	finish()
+	s := report.Sample{Workload: id, Peer: p.Name, Round: round, Values: map[report.Metric]float64{report.Errors: float64(r.Errors), report.Loads: measure.Load()}, Error: r.Last}
+	if err != nil {
+		return s, err
+	}
+	wall := last.at.Sub(first.at)
+	s.Values[report.Others] = max(0, float64(last.all-first.all-(last.peer-first.peer)-(last.others-first.others))/float64(wall))
+	if r.Ops == 0 {
+		return s, nil
+	}
+	ops, used := float64(r.Ops), last.peer-first.peer
+	hasPeer := len(p.PIDs()) > 0
+	set := func(m report.Metric, v float64, ok bool) {
+		if ok {
+			s.Values[m] = v
+		}
+	}
+	set(report.CPU, float64(used)/1e3/ops, hasPeer)
+	set(report.Rate, ops/r.Wall.Seconds(), r.Wall > 0)
+	set(report.P50, float64(r.P50)/1e3, true)
+	set(report.P99, float64(r.P99)/1e3, true)
+	set(report.Memory, last.rss/1024, hasPeer)
+	set(report.Speed, float64(r.Bytes)/(1<<20)/r.Wall.Seconds(), r.Bytes > 0)
+	set(report.Cost, used.Seconds()*(1<<30)/float64(r.Bytes), r.Bytes > 0 && hasPeer)
+	set(report.Each, (last.rss-first.rss)/ops, j.Kind == load.Idle && hasPeer)
+	return s, nil
+}
+
+// profile takes a CPU profile of a daemon of sallyport for the length of a job,
+// if that is asked for, and returns what waits for it.
+func (b *bench) profile(id string, p *peers.Peer, length time.Duration) func() {
+	seconds := int(length / time.Second)
+	g := b.gateways[strings.TrimSuffix(strings.TrimSuffix(p.Name, "-netns"), "-interface")]
+	if b.profiles == "" || g == nil || seconds == 0 {
+		return func() {}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		text, err := g.Call(http.MethodGet, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds), nil)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(b.profiles, id+"-"+p.Name+".pprof"), text, 0o644)
+		}
+		if err != nil {
+			fmt.Fprintf(b.out, "# no profile of %s in %s: %v\n", p.Name, id, err)
+		}
+	}()
+	return func() { <-done }
+}
+
+// goroutines asks a daemon how many it has.
+func goroutines(g *peers.Gateway) (float64, error) {
+	text, err := g.Call(http.MethodGet, "/debug/pprof/goroutine?debug=1", nil)
+	if err != nil {
+		return 0, err
+	}
+	m := regexp.MustCompile(`total (\d+)`).FindSubmatch(text)
+	if m == nil {
+		return 0, fmt.Errorf("no count of goroutines in %.40q", text)
+	}
+	return strconv.ParseFloat(string(m[1]), 64)
+}
+
+// leaks compares the memory after many finished connections with that after
+// few.
+func leaks(b *bench, w workload) error {
+	p := b.find("sallyport-netns")
+	if p == nil {
+		return nil
+	}
+	job := load.Job{Kind: load.NewConn, Path: "/small", Conns: 16, Count: b.tunnels / 50}
+	if err := p.Restart(); err != nil {
+		return err
+	}
+	if _, err := p.Check(); err != nil {
+		return err
+	}
+	idle, err := goroutines(b.gateways["sallyport"])
+	if err != nil {
+		return err
+	}
+	if _, err := b.measure(w.id, p, job, 0); err != nil {
+		return err
+	}
+	time.Sleep(2 * settle)
+	few := measure.RSS(p.PIDs()...)
+	job.Count = b.tunnels
+	s, err := b.measure(w.id, p, job, 0)
+	if err != nil {
+		return err
+	}
+	time.Sleep(2 * settle)
+	many := measure.RSS(p.PIDs()...)
+	after, err := goroutines(b.gateways["sallyport"])
+	if err != nil {
+		return err
+	}
+	s.Values[report.Growth], s.Values[report.Memory] = many/few, many/1024
+	b.samples = append(b.samples, s)
+	fmt.Fprintf(b.out, "# leaks: %.0f KiB after %d connections, %.0f KiB after %d; goroutines %.0f before, %.0f after\n", few, b.tunnels/50, many, b.tunnels, idle, after)
+	return nil
+}
+
+// crowd compares the load of one sandbox with the same load from many.
+func crowd(b *bench, w workload) error {
+	p, g := b.find("sallyport-crowd-netns"), b.gateways["sallyport-crowd"]
+	if p == nil {
+		return nil
+	}
+	one := *p
+	one.Name = "sallyport-1-sandbox"
+	many := *p
+	many.Name = fmt.Sprintf("sallyport-%d-sandboxes", b.crowd)
+	job := load.Job{Kind: load.KeepAlive, Path: "/small", Conns: 100, Time: b.length}
+	for round := range b.options.rounds {
+		s, err := b.measure(w.id, &one, job, round)
+		if err != nil {
+			return err
+		}
+		b.samples = append(b.samples, s)
+	}
+	time.Sleep(2 * settle)
+	before := measure.RSS(p.PIDs()...)
+	list, err := b.world.Spaces(b.crowd)
+	if err != nil {
+		return err
+	}
+	for _, space := range list {
+		if err := g.Attach(map[string]any{"sandbox": "bench", "netns": space}); err != nil {
+			return err
+		}
+	}
+	time.Sleep(2 * settle)
+	each := (measure.RSS(p.PIDs()...) - before) / float64(len(list))
+	job.Spaces = list
+	for round := range b.options.rounds {
+		s, err := b.measure(w.id, &many, job, round)
+		if err != nil {
+			return err
+		}
+		s.Values[report.Each] = each
+		b.samples = append(b.samples, s)
+	}
+	return nil
+}
+
+// passthrough is a peer that is asked for the name that is not opened.
+func passthrough(p *peers.Peer) *peers.Peer {
+	q := *p
+	q.Name, q.Host, q.Swaps = "sallyport-passthrough", origin.RawHost, false
+	return &q
+}

@@ -1,0 +1,290 @@
+//go:build linux
+
+package load
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
+)
+
+// patience bounds every connection: a peer that hangs is an error, not the end
+// of the benchmark.
+const patience = 2 * time.Minute
+
+// dialer opens connections to a target.
+type dialer struct {
+	job     Job
+	roots   *x509.CertPool
+	cache   tls.ClientSessionCache
+	mu      sync.Mutex
+	address map[string]string // of names that were looked up
+	again   atomic.Int64
+}
+
+func newDialer(j Job) (*dialer, error) {
+	d := &dialer{job: j, address: map[string]string{}}
+	if j.Resume {
+		d.cache = tls.NewLRUClientSessionCache(1024)
+	}
+	if j.Roots != "" {
+		pem, err := os.ReadFile(j.Roots)
+		if err != nil {
+			return nil, err
+		}
+		d.roots = x509.NewCertPool()
+		if !d.roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s holds no certificate", j.Roots)
+		}
+	}
+	return d, nil
+}
+
+func (d *dialer) resumed() int64 {
+	if d == nil {
+		return 0
+	}
+	return d.again.Load()
+}
+
+// where is the address that a connection to host is made to.
+func (d *dialer) where(host string) (string, error) {
+	if d.job.Target.Mode != ByName {
+		return d.job.Target.Address, nil
+	}
+	d.mu.Lock()
+	known := d.address[host]
+	d.mu.Unlock()
+	if known != "" {
+		return known, nil
+	}
+	m := new(dns.Msg)
+	m.SetQuestion(host+".", dns.TypeA)
+	var a *dns.Msg
+	err := d.in(0, func() (err error) {
+		a, _, err = (&dns.Client{Timeout: 2 * time.Second}).Exchange(m, d.job.Target.DNS)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	for _, rr := range a.Answer {
+		if r, ok := rr.(*dns.A); ok {
+			known = net.JoinHostPort(r.A.String(), "443")
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.address[host] = known
+			return known, nil
+		}
+	}
+	return "", fmt.Errorf("%s has no address here: %s", host, dns.RcodeToString[a.Rcode])
+}
+
+// in runs f in the i-th of the job's namespaces, if it has any.
+func (d *dialer) in(i int, f func() error) error {
+	if len(d.job.Spaces) == 0 {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		space, err := os.Open(d.job.Spaces[i%len(d.job.Spaces)])
+		if err == nil {
+			defer space.Close()
+			err = unix.Setns(int(space.Fd()), unix.CLONE_NEWNET)
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// raw is a connection on which a handshake with host can be made.
+func (d *dialer) raw(host string, i int) (c net.Conn, err error) {
+	address, err := d.where(host)
+	if err != nil {
+		return nil, err
+	}
+	err = d.in(i, func() error {
+		c, err = (&net.Dialer{Timeout: 5 * time.Second, FallbackDelay: -1}).Dial("tcp", address)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if d.job.Target.Mode != ByConnect {
+		return c, nil
+	}
+	if _, err := fmt.Fprintf(c, "CONNECT %s:443 HTTP/1.1\r\nHost: %s:443\r\n\r\n", host, host); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	// After the answer the other side says nothing until it is spoken to.
+	status, _, _, err := readHead(bufio.NewReaderSize(c, 1024))
+	if err == nil && status != 200 {
+		err = fmt.Errorf("CONNECT: status %d", status)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// secure is a connection after its handshake.
+func (d *dialer) secure(host string, i int, protocol string) (*tls.Conn, error) {
+	raw, err := d.raw(host, i)
+	if err != nil {
+		return nil, err
+	}
+	c := tls.Client(raw, &tls.Config{ServerName: host, RootCAs: d.roots, InsecureSkipVerify: d.roots == nil,
+		NextProtos: []string{protocol}, ClientSessionCache: d.cache, CurvePreferences: []tls.CurveID{tls.X25519}})
+	if err := c.Handshake(); err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
+	if c.ConnectionState().DidResume {
+		d.again.Add(1)
+	}
+	return c, nil
+}
+
+// conn is a connection that speaks HTTP/1.1.
+type conn struct {
+	*tls.Conn
+	br *bufio.Reader
+}
+
+func (d *dialer) open(host string, i, buffer int) (*conn, error) {
+	c, err := d.secure(host, i, "http/1.1")
+	if err != nil {
+		return nil, err
+	}
+	return &conn{c, bufio.NewReaderSize(c, buffer)}, nil
+}
+
+func (c *conn) close() {
+	if c != nil {
+		_ = c.Conn.Close() // the other side may have gone
+	}
+}
+
+// request is a GET as bytes.
+func (d *dialer) request(host, path string) []byte {
+	return []byte("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\nUser-Agent: bench/1\r\nAccept: */*\r\n" + d.job.Header + "\r\n")
+}
+
+// errClosing says that the answer is whole and the connection is not kept.
+var errClosing = errors.New("the connection is not kept")
+
+// do sends a request and reads its answer. It returns the bytes of the body.
+func (c *conn) do(request []byte) (int64, error) {
+	if _, err := c.Write(request); err != nil {
+		return 0, err
+	}
+	status, length, closing, err := readHead(c.br)
+	if err != nil {
+		return 0, err
+	}
+	if length < 0 {
+		length, err = discardChunks(c.br)
+	} else {
+		err = discard(c.br, length)
+	}
+	switch {
+	case err != nil:
+		return 0, err
+	case status != 200:
+		return length, fmt.Errorf("status %d", status)
+	case closing:
+		return length, errClosing
+	}
+	return length, nil
+}
+
+// readHead reads the head of an answer; a length of -1 is a chunked body.
+func readHead(br *bufio.Reader) (status int, length int64, closing bool, err error) {
+	line, err := br.ReadSlice('\n')
+	if err != nil {
+		return 0, 0, false, err
+	}
+	if len(line) < 12 {
+		return 0, 0, false, fmt.Errorf("status line %q", line)
+	}
+	status, _ = strconv.Atoi(string(line[9:12])) // 0 of what is none
+	for {
+		if line, err = br.ReadSlice('\n'); err != nil {
+			return 0, 0, false, err
+		}
+		if len(line) <= 2 {
+			return status, length, closing, nil
+		}
+		if first := line[0] | 0x20; first != 'c' && first != 't' {
+			continue
+		}
+		name, value, _ := strings.Cut(string(line), ":")
+		value = strings.TrimSpace(value)
+		switch strings.ToLower(name) {
+		case "content-length":
+			length, err = strconv.ParseInt(value, 10, 64)
+		case "transfer-encoding":
+			length = -1
+		case "connection":
+			closing = strings.EqualFold(value, "close")
+		}
+		if err != nil {
+			return 0, 0, false, err
+		}
+	}
+}
+
+func discard(br *bufio.Reader, n int64) error {
+	for n > 0 {
+		k, err := br.Discard(int(min(n, 1<<30)))
+		if err != nil {
+			return err
+		}
+		n -= int64(k)
+	}
+	return nil
+}
+
+// discardChunks reads a chunked body to its end.
+func discardChunks(br *bufio.Reader) (sum int64, err error) {
+	for {
+		line, err := br.ReadSlice('\n')
+		if err != nil {
+			return sum, err
+		}
+		size, _, _ := strings.Cut(strings.TrimSpace(string(line)), ";")
+		n, err := strconv.ParseInt(size, 16, 64)
+		if err != nil {
+			return sum, fmt.Errorf("chunk: %w", err)
+		}
+		if err := discard(br, n+2); err != nil { // the data, or the empty trailer, and CRLF
+			return sum, err
+		}
+		if n == 0 {
+			return sum, nil
+		}
+		sum += n
+	}
+}
+
+var _ io.Reader = (*conn)(nil)
