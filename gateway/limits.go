@@ -88,7 +88,11 @@ func (a *allowances) of(set *policy.Set, sb *identity.Sandbox, rule *policy.Rule
 // ruleKey tells rules apart by what they match, so that two of one host do
 // not share what they may use, and a rule keeps what it has used when it moves.
 func ruleKey(r *policy.Rule) string {
-	sum := sha256.Sum256([]byte(fmt.Sprint(r.Repo, r.Ports, r.Schemes, r.Access, r.Methods, r.Paths, r.Query, r.Headers)))
+	text := fmt.Sprint(r.Repo, r.Ports, r.Schemes, r.Access, r.Methods, r.Paths, r.Query, r.Headers)
+	if r.GraphQL != nil || r.JSONRPC != nil {
+		text += fmt.Sprint(r.GraphQL, r.JSONRPC)
+	}
+	sum := sha256.Sum256([]byte(text))
 	return r.Owner + " " + r.Action.String() + " " + r.Host + " " + hex.EncodeToString(sum[:8])
 }
 

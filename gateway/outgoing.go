@@ -32,7 +32,8 @@ func (x *exchange) outgoing() (*http.Request, error) {
 			out.Body = http.NoBody
 		} else {
 			most, _ := r.meters.maxima()
-			out.Body = &requestBody{src: r.snap.held().Body(r.in.Body, "body"), x: x, most: most}
+			x.asking.Store(true)
+			out.Body = &requestBody{src: r.snap.held().Body(r.source(), "body"), x: x, most: most}
 		}
 	}
 	if _, ok := out.Header["User-Agent"]; !ok {

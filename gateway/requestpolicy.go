@@ -9,7 +9,7 @@ func (r *request) askPolicy() *policy.Decision {
 	if r.c.internal {
 		return nil
 	}
-	d := r.snap.decide(r.policyRequest())
+	d := r.decideByBody(r.snap.decide(r.policyRequest()))
 	if d.Verdict != policy.Allow {
 		return &d
 	}
@@ -22,7 +22,7 @@ func (r *request) policyRequest() policy.Request {
 	q := r.c.sandbox.Request(policy.StageRequest)
 	q.Host, q.Port, q.Scheme = r.c.host, r.c.dst.Port(), r.c.scheme
 	q.Method, q.Path, q.Query, q.WebSocket = r.method, r.path, r.query, r.websocket
-	q.Header = r.in.Header
+	q.Header, q.Body = r.in.Header, r.body
 	q.Now = r.g.Now()
 	return q
 }

@@ -32,6 +32,7 @@ func (c *compiler) build(src *Rule, by owner) *rule {
 	b.methods(title)
 	b.paths(title)
 	b.conditions(title)
+	b.body(title)
 	b.addresses(title)
 	b.secrets(title)
 	b.rest(title)
@@ -223,6 +224,33 @@ func (b *ruleBuilder) conditions(title string) {
 		b.fault("%s: %v", title, err)
 	}
 	b.out.conds = conds
+}
+
+// body reads what is asked of the body, which is that of a POST.
+func (b *ruleBuilder) body(title string) {
+	if b.src.GraphQL == nil && b.src.JSONRPC == nil {
+		return
+	}
+	if b.src.Action != ActionAllow {
+		b.fault("%s: has conditions on the body, which only allow rules have", title)
+		return
+	}
+	c, err := bodyConditionOf(b.src)
+	if err != nil {
+		b.fault("%s: %v", title, err)
+		return
+	}
+	if b.src.Access != "" || slices.ContainsFunc(b.src.Methods, func(m string) bool { return m != "POST" }) {
+		b.report(Problem{Summary: fmt.Sprintf("%s: %s is decided from the body of a POST; the rule names other methods", title, c.form),
+			Hint: `leave methods out, and write another rule for what has no body (MCP: methods = ["GET", "DELETE"])`})
+		return
+	}
+	for _, cond := range b.out.conds {
+		if !cond.header && slices.Contains([]string{"query", "variables", "operationName", "extensions"}, cond.name) {
+			b.fault("%s: what is asked for must stand in the body, and %s would let it stand in the URL", title, &cond)
+		}
+	}
+	b.out.body, b.out.methods = c, methodSet{list: []string{"POST"}}
 }
 
 func (b *ruleBuilder) addresses(title string) {

@@ -114,6 +114,10 @@ func beyondAt(r *rule, above []*rule) string {
 	if len(above) == 0 {
 		return "a request without the query or header that the org's rule asks for"
 	}
+	above = slices.DeleteFunc(above, func(o *rule) bool { return !o.body.covers(r.body) })
+	if len(above) == 0 {
+		return "a body other than the org's rule asks for"
+	}
 	methods := r.methods.list
 	if r.git != nil {
 		methods = []string{"GET", "POST"}

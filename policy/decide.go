@@ -48,10 +48,14 @@ func (s *Set) decide(q *query, m *members) Decision {
 		return Decision{Reason: MethodNotAllowed, Message: denialMessage(MethodNotAllowed, q)}
 	}
 	a := gather(q, rules)
+	var d Decision
 	if a.rule == nil {
-		return refuse(q, rules, &a)
+		d = refuse(q, rules, &a)
+	} else {
+		d = s.allow(q, &a)
 	}
-	return s.allow(q, &a)
+	d.NeedsBody = a.needsBody
+	return d
 }
 
 // admission is what the allow rules say together.
@@ -61,6 +65,7 @@ type admission struct {
 	denial    *rule // one that leaves nothing of what the allows would let through
 	inject    []string
 	addresses []netip.Prefix
+	needsBody int64 // bytes of the body on which it depends; 0: on none
 }
 
 // gather matches every allow rule and joins what the matching ones carry.
@@ -68,7 +73,13 @@ func gather(q *query, rules []*rule) admission {
 	var a admission
 	partial := hasPartialDenial(q, rules)
 	for _, r := range rules {
-		if r.src.Action == ActionDeny || r.fit(q).whole() == no {
+		if r.src.Action == ActionDeny {
+			continue
+		}
+		if o := r.fit(q); o.whole() == no {
+			if q.Body == nil && o.head() != no && !r.expired(q.Now) {
+				a.needsBody = max(a.needsBody, r.body.max)
+			}
 			continue
 		}
 		if r.expired(q.Now) {
@@ -141,6 +152,7 @@ func (s *Set) spare(q *query, denied Decision) Decision {
 	}
 	return Decision{
 		Verdict:   Allow,
+		NeedsBody: max(d.NeedsBody, denied.NeedsBody),
 		Reason:    ReportMode,
 		Rule:      denied.Rule,
 		Relay:     relay,

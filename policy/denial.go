@@ -97,9 +97,12 @@ func refuse(q *query, rules []*rule, a *admission) Decision {
 	if named != nil {
 		d.Rule = named.src
 	}
-	if reason == HostDenied {
+	switch {
+	case reason == HostDenied:
 		d.Message = deniedMessage(q, named.src)
-	} else {
+	case named != nil && (reason == UninspectableBody || reason == MethodNotAllowed):
+		_, d.Message = named.bodyDenial(q)
+	default:
 		d.Message = denialMessage(reason, q)
 	}
 	return d
@@ -135,7 +138,7 @@ type failures struct {
 	method, path  bool
 	slash         bool  // some rule admits encoded slashes
 	upgrade, push *rule // fails on this alone
-	query         *rule
+	query, body   *rule
 }
 
 func (f *failures) add(r *rule, o outcome) {
@@ -159,6 +162,8 @@ func (f *failures) add(r *rule, o outcome) {
 	}
 	if o.query == no && r.beats(f.query) {
 		f.query = r
+	} else if o.query != no && o.upgrade != no && o.body == no && r.beats(f.body) {
+		f.body = r
 	} else if o.upgrade == no && r.beats(f.upgrade) {
 		f.upgrade = r
 	}
@@ -180,6 +185,9 @@ func (f *failures) reason(q *query) (Reason, *rule) {
 		return GitPushNotAllowed, f.push
 	case f.query != nil:
 		return QueryNotAllowed, f.query
+	case f.body != nil:
+		reason, _ := f.body.bodyDenial(q)
+		return reason, f.body
 	case f.upgrade != nil:
 		return UpgradeNotAllowed, f.upgrade
 	case !f.method:

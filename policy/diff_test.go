@@ -65,7 +65,7 @@ func (c *Change) hasVariant(r Request) bool {
 		if v.ws != r.WebSocket && slices.ContainsFunc(at.grid.variants, func(x variant) bool { return x.ws }) {
 			return false
 		}
-		return sameValues(at.grid, v, r)
+		return sameValues(at.grid, v, r) && sameBody(at.grid, v, r)
 	})
 }
 
@@ -106,6 +106,20 @@ func sameValues(g *grid, v variant, r Request) bool {
 	return true
 }
 
+// sameBody compares a request with a variant by every condition that some rule
+// of the host has on the body, and by whether the query says more than the
+// rules name.
+func sameBody(g *grid, v variant, r Request) bool {
+	names := slices.ContainsFunc(g.variants, func(x variant) bool { return strings.HasPrefix(x.query, "k=") })
+	more := func(query string) bool {
+		return query != "" && slices.ContainsFunc(strings.Split(query, "&"), func(pair string) bool { return !names || !strings.HasPrefix(pair, "k=") })
+	}
+	if len(g.bodies) > 0 && !r.WebSocket && more(v.query) != more(r.Query) {
+		return false
+	}
+	return !slices.ContainsFunc(g.bodies, func(c *bodyCondition) bool { return c.fits(v.body) != c.fits(r.Body) })
+}
+
 // planRequests are requests of every kind to one host, at two times.
 func planRequests(host string) []Request {
 	var out []Request
@@ -114,6 +128,14 @@ func planRequests(host string) []Request {
 		for _, scheme := range []Scheme{HTTPS, HTTP} {
 			for _, r := range lawRequests(host, port, scheme) {
 				out = append(out, r)
+				if r.Path == "/x" && r.Method == "POST" && r.Body != nil {
+					r.Query = "k=1"
+					out = append(out, r)
+					r.Query = ""
+					r.Header = map[string][]string{"X-A": {"1"}}
+					out = append(out, r)
+					continue
+				}
 				if r.Path == "/x" {
 					r.Query = "k=1"
 					out = append(out, r)
@@ -232,6 +254,10 @@ func drawEdit(s *byteSource) (old, next Document) {
 			if r := &rules[i]; r.Action == ActionAllow {
 				if (r.Host == "a.test" || r.Host == "b.a.test") && s.pick(3) == 0 {
 					r.Inject = []Ref{{Name: "API_KEY"}}
+				}
+				if s.pick(4) == 0 {
+					r.GraphQL, r.JSONRPC = nil, nil
+					drawBody(s, r)
 				}
 				if s.pick(4) == 0 {
 					r.Query = map[string][]string{"k": choose(s, []string{"1"}, []string{"1", "2"}, []string{"*"})}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,6 +17,7 @@ type grid struct {
 	variants []variant
 	classes  []pathClass
 	globs    []pathGlob
+	bodies   []*bodyCondition // what the rules ask of bodies
 }
 
 // variant is what a request has besides.
@@ -24,6 +26,7 @@ type variant struct {
 	query  string
 	header map[string][]string
 	ws     bool
+	body   *Body
 }
 
 // place is a port and what is spoken there. TCP stands for bytes
@@ -57,6 +60,10 @@ func newGrid(host string, rules []*rule) (*grid, error) {
 		if r.git == nil {
 			g.addGlobs(r.paths)
 		}
+		if r.body != nil {
+			methods["POST"] = true
+			g.bodies = append(g.bodies, r.body)
+		}
 		slash = slash || r.src.EncodedSlash
 		params = params || r.src.Action == ActionDeny && len(r.paths) > 0
 		ws = ws || r.src.NoWebSocket || !r.methods.any
@@ -76,7 +83,9 @@ func newGrid(host string, rules []*rule) (*grid, error) {
 	if g.classes, err = pathClasses(g.globs, n, slash, params); err != nil {
 		return nil, err
 	}
-	g.variants, err = variantsOf(rules, ws)
+	if g.variants, err = variantsOf(rules, ws); err == nil {
+		err = g.withBodies()
+	}
 	return g, err
 }
 
@@ -107,6 +116,8 @@ func otherMethod(methods map[string]bool) string {
 // maxVariants bounds the combinations of conditions that are compared.
 const maxVariants = 1024
 
+var errTooManyConditions = errors.New("the rules' conditions are too many to be compared")
+
 // variantsOf returns one variant for each combination of what the rules ask
 // of query and header.
 func variantsOf(rules []*rule, ws bool) ([]variant, error) {
@@ -127,7 +138,7 @@ func variantsOf(rules []*rule, ws bool) ([]variant, error) {
 	for _, key := range slices.Sorted(maps.Keys(asked)) {
 		out = asked[key].multiply(out)
 		if len(out) > maxVariants {
-			return nil, fmt.Errorf("the rules' query and header conditions are too many to be compared")
+			return nil, errTooManyConditions
 		}
 	}
 	if git {

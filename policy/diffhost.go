@@ -176,7 +176,7 @@ func (c *connection) request(x cell) granted {
 	}
 	v := &c.g.variants[x.variant]
 	g.d = c.s.decide(Request{Stage: StageRequest, Host: c.g.host, Port: c.port, Scheme: x.place.scheme, Method: c.g.methods[x.method],
-		Path: c.g.classes[x.class].rep, Query: v.query, Header: v.header, WebSocket: v.ws, Now: c.at})
+		Path: c.g.classes[x.class].rep, Query: v.query, Header: v.header, WebSocket: v.ws, Body: v.body, Now: c.at})
 	if g.d.Verdict == Deny {
 		g.caps = nil
 		return g

@@ -212,6 +212,6 @@ func (g *grid) variantGroups(m matrix) []variantGroup {
 func (g *grid) twin(i int) int {
 	v := g.variants[i]
 	return slices.IndexFunc(g.variants, func(x variant) bool {
-		return !x.ws && x.query == v.query && maps.EqualFunc(x.header, v.header, slices.Equal[[]string])
+		return !x.ws && x.body == nil && x.query == v.query && maps.EqualFunc(x.header, v.header, slices.Equal[[]string])
 	})
 }

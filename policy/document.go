@@ -135,6 +135,8 @@ type Rule struct {
 	Paths        []string            // empty: any
 	Query        map[string][]string // allow: parameters that must be there once, with one of these values; "*" alone: any
 	Headers      map[string][]string // allow: the same of header fields
+	GraphQL      *GraphQL            // allow: what the body of a POST may ask for; nil: not looked at
+	JSONRPC      *JSONRPC            // allow: likewise
 	Addresses    []netip.Prefix
 	Inject       []Ref
 	Expires      time.Time // zero: never; the rule is void from this instant on

@@ -20,7 +20,7 @@ type Explanation struct {
 type RuleFit struct {
 	Rule    *Rule
 	Matches bool
-	Matcher string // the one that said no: host, port, scheme, method, path, query, header, websocket, expires
+	Matcher string // the one that said no: host, port, scheme, method, path, query, header, body, websocket, expires
 	Why     string // in words; "" when the rule matches
 }
 
@@ -149,6 +149,8 @@ func (r *rule) explain(q *query) RuleFit {
 		f.Matcher, f.Why = "query", r.queryWhy(q)
 	case o.header == no:
 		f.Matcher, f.Why = "header", r.conditionWhy(q)
+	case o.body == no && o.upgrade != no:
+		f.Matcher, f.Why = "body", r.body.why(q.Body)
 	case o.upgrade == no:
 		f.Matcher, f.Why = "websocket", "the rule says websocket = false"
 	case r.expired(q.Now):
@@ -193,7 +195,10 @@ func (r *rule) queryWhy(q *query) string {
 	if r.git != nil {
 		return "git does not ask with this query there"
 	}
-	return r.conditionWhy(q)
+	if why := r.conditionWhy(q); why != "" {
+		return why
+	}
+	return "the query has a parameter that the rule does not name, where the body is to say what is asked for"
 }
 
 func dateText(r *Rule) string { return r.Expires.UTC().Format("2006-01-02 15:04 MST") }

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,11 +61,46 @@ func drawRule(s *byteSource) Rule {
 		r.Paths = chooseSome(s, []string{"/", "/x", "/x/**", "/*", "/x/y"})
 		r.EncodedSlash = choose(s, false, true)
 		r.NoWebSocket = choose(s, false, true)
+		if action == ActionAllow && s.pick(3) == 2 {
+			drawBody(s, &r)
+		}
 	}
 	if action != ActionDeny && s.pick(4) == 3 {
 		r.Expires = choose(s, now, now.Add(time.Hour))
 	}
 	return r
+}
+
+// drawBody lets a rule ask something of the body.
+func drawBody(s *byteSource, r *Rule) {
+	r.Methods = nil
+	size := choose(s, int64(0), 60, 500)
+	if s.pick(3) == 0 {
+		r.GraphQL = &GraphQL{Operations: choose(s, []string{"query"}, []string{"query", "mutation"}), Fields: choose(s, nil, []string{"a"}, []string{"a", "b*"}), Max: size}
+		return
+	}
+	r.JSONRPC = &JSONRPC{Methods: choose(s, []string{"ping"}, []string{"tools/*"}, []string{"tools/call", "ping"}, []string{"tools/call"}),
+		Responses: s.pick(3) == 0, Max: size}
+	if r.JSONRPC.Methods[0] != "ping" {
+		r.JSONRPC.Tools = choose(s, nil, []string{"find"}, []string{"f*", "x"})
+	}
+}
+
+// lawBodies are bodies that some rules of drawBody tell apart.
+func lawBodies() []*Body {
+	var out []*Body
+	call := func(tool string) string {
+		return fmt.Sprintf(`{"method":"tools/call","params":{"name":%q}}`, tool)
+	}
+	for _, text := range []string{
+		`{"method":"ping"}`, `{"method":"tools/list"}`, `{"method":"other"}`, `{"id":1,"result":{}}`, call("find"), call("fx"), call("x"), call("y"),
+		"[" + call("find") + "," + call("x") + "]", `[{"method":"ping"},` + call("find") + "]", `[{"method":"ping"},{"result":1}]`,
+		`{"query":"{a}"}`, `{"query":"{a b1}"}`, `{"query":"{b1}"}`, `{"query":"mutation{a}"}`, `{"query":"{a} mutation M{b}"}`, `{"query":"{c}"}`,
+		`{"query":"{a}","variables":{"x":"` + strings.Repeat("x", 80) + `"}}`, `{"method":"ping","params":"` + strings.Repeat("x", 80) + `"}`, `no`,
+	} {
+		out = append(out, ReadBody([]string{"application/json"}, []byte(text)))
+	}
+	return out
 }
 
 // drawDocument draws a policy of an optional org, a group and sandbox s1.
@@ -107,6 +143,10 @@ func lawRequests(host string, port uint16, scheme Scheme) []Request {
 		}
 	}
 	ws := Request{Sandbox: "s1", Stage: StageRequest, Host: host, Port: port, Scheme: scheme, Method: "GET", Path: "/x", WebSocket: true, Now: now}
+	for _, b := range lawBodies() {
+		r := Request{Sandbox: "s1", Stage: StageRequest, Host: host, Port: port, Scheme: scheme, Method: "POST", Path: "/x", Body: b, Now: now}
+		out = append(out, r)
+	}
 	return append(out, ws)
 }
 
@@ -165,7 +205,7 @@ func neverMaybe(rules []*rule) error {
 					q := query{Request: &req}
 					q.path, q.ambiguous = NormalPath(req.Path)
 					o := r.fit(&q)
-					for _, f := range []fit{o.port, o.scheme, o.method, o.path, o.query, o.upgrade} {
+					for _, f := range []fit{o.port, o.scheme, o.method, o.path, o.query, o.header, o.upgrade, o.body} {
 						if f == maybe {
 							return fmt.Errorf("%s is maybe at the last stage: %+v", r.title(), o)
 						}

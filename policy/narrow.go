@@ -223,7 +223,7 @@ func (c *narrowingCheck) admitsMethod(r *rule, m string) bool {
 func (c *narrowingCheck) deniesMethod(rules []*rule, m string) bool {
 	return slices.ContainsFunc(rules, func(r *rule) bool {
 		return r.src.Action == ActionDeny && !r.expired(c.now) && r.ends.everyone == allSchemes &&
-			len(r.paths) == 0 && len(r.conds) == 0 && r.methods.has(m)
+			len(r.paths) == 0 && len(r.conds) == 0 && r.body == nil && r.methods.has(m)
 	})
 }
 

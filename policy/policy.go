@@ -74,6 +74,7 @@ type Request struct {
 	// Header is the request's header, by canonical name, as net/http has it.
 	// It is only read. Without it no rule that asks for a header matches.
 	Header map[string][]string
+	Body   *Body     // nil: not read; see Decision.NeedsBody
 	Now    time.Time // against which rules expire
 
 	// Narrow is what the sandbox was narrowed to for one job, nil if it was
@@ -96,6 +97,11 @@ type Decision struct {
 	Addresses []netip.Prefix
 	// Metadata says that the org file admits cloud metadata addresses.
 	Metadata bool
+
+	// NeedsBody is not 0 when the decision may be another one once the body
+	// is known: at most so many bytes of it are to be read, and the request
+	// decided again with what ReadBody makes of them.
+	NeedsBody int64
 }
 
 // Would is the denial that a sandbox in report mode was spared.

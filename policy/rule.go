@@ -17,8 +17,9 @@ type rule struct {
 	paths   []pathGlob // empty: any path
 	git     *gitRepo   // ActionGit only; stands for methods and paths
 	conds   []condition
-	inject  []string // sorted
-	rank    int32    // place in the order of files and lines
+	body    *bodyCondition // nil: it is not looked at
+	inject  []string       // sorted
+	rank    int32          // place in the order of files and lines
 	owner   owner
 }
 
@@ -31,12 +32,17 @@ type owner struct {
 
 // outcome is how far an attempt fits a rule, matcher by matcher.
 type outcome struct {
-	port, scheme, method, path, query, header, upgrade fit
-	push                                               bool // a push that only access = "read" refuses
+	port, scheme, method, path, query, header, upgrade, body fit
+	push                                                     bool // a push that only access = "read" refuses
 }
 
 // whole is the fit of the rule: the least of its matchers'.
 func (o outcome) whole() fit {
+	return min(o.head(), o.body)
+}
+
+// head is the fit without the body.
+func (o outcome) head() fit {
 	return min(o.port, o.scheme, o.method, o.path, o.query, o.header, o.upgrade)
 }
 
@@ -56,10 +62,10 @@ func (r *rule) fit(q *query) outcome {
 	o.scheme = r.schemeFit(q)
 	if q.Stage != StageRequest {
 		u := r.unseen()
-		o.method, o.path, o.query, o.header, o.upgrade = u, u, u, u, u
+		o.method, o.path, o.query, o.header, o.upgrade, o.body = u, u, u, u, u, u
 		return o
 	}
-	o.query, o.header = yes, yes
+	o.query, o.header, o.body = yes, yes, yes
 	if r.git != nil {
 		r.git.fit(q, &o)
 	} else {
@@ -67,6 +73,10 @@ func (r *rule) fit(q *query) outcome {
 		o.path = when(r.pathFits(q))
 		if len(r.conds) > 0 {
 			o.query, o.header = when(r.queryFits(q.Query)), when(r.headersFit(q.Header))
+		}
+		if r.body != nil {
+			o.query = min(o.query, when(r.onlyNamed(q.Query)))
+			o.body = when(r.body.fits(q.Body))
 		}
 	}
 	o.upgrade = when(!q.WebSocket || !r.src.NoWebSocket)
@@ -84,7 +94,7 @@ func (r *rule) schemeFit(q *query) fit {
 
 // unseen is the fit of what only a request shows.
 func (r *rule) unseen() fit {
-	if r.git != nil || !r.methods.any || len(r.paths) > 0 || len(r.conds) > 0 || r.src.NoWebSocket {
+	if r.git != nil || !r.methods.any || len(r.paths) > 0 || len(r.conds) > 0 || r.body != nil || r.src.NoWebSocket {
 		return maybe
 	}
 	return yes

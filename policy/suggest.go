@@ -132,7 +132,7 @@ func (p *proposer) open(list []Blocked) []Blocked {
 	at := map[Blocked]int{}
 	var out []Blocked
 	for _, b := range list {
-		why := suggestible(b.Reason)
+		why := p.hopeless(b)
 		if why == "" && p.allowed(p.set, b) {
 			continue
 		}
@@ -150,7 +150,7 @@ func (p *proposer) open(list []Blocked) []Blocked {
 	}
 	seen := map[string]bool{} // host, and host and port, of which a request was seen
 	for _, b := range out {
-		if suggestible(b.Reason) == "" && b.Port != 0 {
+		if p.hopeless(b) == "" && b.Port != 0 {
 			seen[b.Host] = true
 			if b.Method != "" {
 				seen[fmt.Sprint(b.Host, b.Port)] = true
@@ -158,12 +158,25 @@ func (p *proposer) open(list []Blocked) []Blocked {
 		}
 	}
 	return slices.DeleteFunc(out, func(b Blocked) bool {
-		if why := suggestible(b.Reason); why != "" {
+		if why := p.hopeless(b); why != "" {
 			p.leave(b, why)
 			return true
 		}
 		return b.Port == 0 && seen[b.Host] || b.Port != 0 && b.Method == "" && seen[fmt.Sprint(b.Host, b.Port)]
 	})
+}
+
+// hopeless says whether a rule could have changed the denial of an attempt,
+// or why not. What was refused for its body a rule without conditions would
+// let through, and much more.
+func (p *proposer) hopeless(b Blocked) (why string) {
+	if why = suggestible(b.Reason); why != "" || b.Method == "" {
+		return why
+	}
+	if d, _ := p.set.walk(p.attempt(b, "")); d.NeedsBody > 0 {
+		return "it was refused for its body, which is not in the log"
+	}
+	return ""
 }
 
 func (b *Blocked) join(o Blocked) {
@@ -183,27 +196,29 @@ func (p *proposer) leave(b Blocked, why string) {
 // allowed reports whether a policy allows an attempt, other than by report
 // mode.
 func (p *proposer) allowed(s *Set, b Blocked) bool {
-	r := Request{Sandbox: b.Sandbox, Host: b.Host, Port: b.Port, Scheme: b.Scheme, Method: b.Method, Path: b.Path, WebSocket: b.WebSocket, Now: p.o.Now}
+	queries := []string{""}
+	if b.Method != "" && strings.HasSuffix(b.Path, "/info/refs") {
+		queries = append(queries, "service=git-upload-pack") // the log has no values of a query
+	}
+	return slices.ContainsFunc(queries, func(query string) bool {
+		d, _ := s.walk(p.attempt(b, query))
+		return d.Verdict == Allow && d.Reason != ReportMode
+	})
+}
+
+// attempt is what policy is asked about an attempt.
+func (p *proposer) attempt(b Blocked, query string) Request {
+	r := Request{Sandbox: b.Sandbox, Stage: StageRequest, Host: b.Host, Port: b.Port, Scheme: b.Scheme, Method: b.Method, Path: b.Path,
+		Query: query, WebSocket: b.WebSocket, Now: p.o.Now}
 	switch {
 	case b.Port == 0:
 		r.Stage = StageName
 	case b.Method == "":
 		r.Stage = StageConn
-	default:
-		r.Stage = StageRequest
-		if r.Scheme == SchemeAny {
-			r.Scheme = HTTPS
-		}
-		if strings.HasSuffix(b.Path, "/info/refs") {
-			r.Query = "service=git-upload-pack" // the log has no values of a query
-			if d, _ := s.walk(r); d.Verdict == Allow && d.Reason != ReportMode {
-				return true
-			}
-			r.Query = ""
-		}
+	case r.Scheme == SchemeAny:
+		r.Scheme = HTTPS
 	}
-	d, _ := s.walk(r)
-	return d.Verdict == Allow && d.Reason != ReportMode
+	return r
 }
 
 // splitRefused tries the rules, and takes those with patterns apart that the

@@ -157,3 +157,23 @@ func TestSuggestRoundTrip(t *testing.T) {
 		t.Error("no evidence made a rule")
 	}
 }
+
+// TestSuggestNotForBodies: what a condition on the body refused is left out,
+// because no rule that the log could tell of is as narrow.
+func TestSuggestNotForBodies(t *testing.T) {
+	rule := allowRule("g.test", line(1))
+	rule.GraphQL = &GraphQL{Operations: []string{"query"}}
+	out, err := Suggest(sandboxDoc(rule), []Blocked{
+		{Sandbox: "s1", Host: "g.test", Port: 443, Scheme: HTTPS, Method: "POST", Path: "/graphql", Reason: MethodNotAllowed, Count: 1, First: now, Last: now},
+		{Sandbox: "s1", Host: "g.test", Port: 443, Scheme: HTTPS, Method: "GET", Path: "/x", Reason: MethodNotAllowed, Count: 1, First: now, Last: now},
+	}, SuggestOptions{Now: now})
+	if err != nil || len(out) != 1 {
+		t.Fatal(out, err)
+	}
+	if rules := out[0].Rules; len(rules) != 1 || !slices.Equal(rules[0].Rule.Methods, []string{"GET"}) {
+		t.Errorf("rules %+v", rules)
+	}
+	if left := out[0].Left; len(left) != 1 || left[0].Method != "POST" || !strings.Contains(left[0].Why, "body") {
+		t.Errorf("left out %+v", left)
+	}
+}

@@ -139,7 +139,7 @@ func (x failure) text() string {
 // nearest is the rule that came nearest to deciding as expected: where an
 // allow was expected an allow rule, else a denial.
 func (x failure) nearest() *policy.RuleFit {
-	order := []string{"host", "port", "scheme", "expires", "method", "path", "query", "header", "websocket"}
+	order := []string{"host", "port", "scheme", "expires", "method", "path", "query", "header", "websocket", "body"}
 	var best *policy.RuleFit
 	for i := range x.got.rules {
 		f := &x.got.rules[i]
@@ -200,6 +200,9 @@ func deniable(s *policy.Set) []policy.Reason {
 		has[policy.AmbiguousPath] = has[policy.AmbiguousPath] || len(r.Paths) > 0 || r.Action == policy.ActionGit
 		has[policy.GitPushNotAllowed] = has[policy.GitPushNotAllowed] || r.Action == policy.ActionGit && r.Access != "write"
 		has[policy.RuleExpired] = has[policy.RuleExpired] || !r.Expires.IsZero()
+		if r.GraphQL != nil || r.JSONRPC != nil {
+			has[policy.MethodNotAllowed], has[policy.UninspectableBody] = true, true
+		}
 		has[policy.UpgradeNotAllowed] = has[policy.UpgradeNotAllowed] || r.NoWebSocket
 	}
 	has[policy.PlaceholderLeak] = len(s.Secrets()) > 0

@@ -18,6 +18,7 @@ type explainFlags struct {
 	policyFlags
 	sandbox string
 	headers []string
+	data    string
 	now     string
 	record  string
 	state   string
@@ -38,6 +39,7 @@ the files, or in the history of the git repository that they are in.
 It exits with 1 when the request is denied.`,
 		Example: `  sallyport policy explain --policy policy.d --sandbox ci 'POST https://api.github.com/repos/acme/app/issues'
   sallyport policy explain --sandbox ci -H 'Authorization: Bearer $GITHUB_TOKEN' https://evil.example/
+  sallyport policy explain --sandbox ci -d '{"query":"mutation { x }"}' 'POST https://api.github.com/graphql'
   sallyport policy explain --policy policy.d --record 01JE4ZC3Q7W2M8N5T6V9X0Y1AB`,
 		Args: cobra.MaximumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error { return f.explain(args) },
@@ -45,6 +47,7 @@ It exits with 1 when the request is denied.`,
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
 	cmd.Flags().StringArrayVarP(&f.headers, "header", "H", nil, "'Name: value' that the request has (repeatable)")
+	cmd.Flags().StringVarP(&f.data, "data", "d", "", "body that the request has, or @FILE; its Content-Type is application/json unless -H says otherwise")
 	cmd.Flags().StringVar(&f.now, "now", "", "time of the request, RFC 3339 or a day (default: now)")
 	cmd.Flags().StringVar(&f.record, "record", "", "id of a record, or of the request that a refusal names")
 	cmd.Flags().StringVar(&f.state, "state", "", "state folder of the gateway that has the record")
@@ -116,6 +119,28 @@ func (f *explainFlags) request(args []string) (policyfile.TestRequest, error) {
 		}
 		q.Headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}
+	if f.data != "" {
+		return f.withBody(q)
+	}
+	return q, nil
+}
+
+// withBody gives the request the body that --data says.
+func (f *explainFlags) withBody(q policyfile.TestRequest) (policyfile.TestRequest, error) {
+	q.Body = f.data
+	if file, ok := strings.CutPrefix(f.data, "@"); ok {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return q, err
+		}
+		q.Body = string(text)
+	}
+	for name := range q.Headers {
+		if strings.EqualFold(name, "Content-Type") {
+			return q, nil
+		}
+	}
+	q.Headers["Content-Type"] = "application/json"
 	return q, nil
 }
 

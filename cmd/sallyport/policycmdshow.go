@@ -169,6 +169,7 @@ func ruleWords(r *policy.Rule) []string {
 	out = append(out, r.Methods...)
 	out = append(out, r.Paths...)
 	out = append(append(out, conditionWords("query", r.Query)...), conditionWords("header", r.Headers)...)
+	out = append(out, bodyWords(r)...)
 	for _, a := range r.Addresses {
 		out = append(out, "address "+a.String())
 	}
@@ -188,6 +189,27 @@ func conditionWords(kind string, asks map[string][]string) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(asks)) {
 		out = append(out, fmt.Sprintf("%s %s=%s", kind, name, strings.Join(asks[name], "|")))
+	}
+	return out
+}
+
+// bodyWords say what a rule asks of the body.
+func bodyWords(r *policy.Rule) []string {
+	var out []string
+	if g := r.GraphQL; g != nil {
+		out = append(out, "GraphQL "+strings.Join(g.Operations, "|"))
+		if len(g.Fields) > 0 {
+			out = append(out, "fields "+strings.Join(g.Fields, "|"))
+		}
+	}
+	if j := r.JSONRPC; j != nil {
+		out = append(out, "JSON-RPC "+strings.Join(j.Methods, "|"))
+		if len(j.Tools) > 0 {
+			out = append(out, "tools "+strings.Join(j.Tools, "|"))
+		}
+		if j.Responses {
+			out = append(out, "responses")
+		}
 	}
 	return out
 }

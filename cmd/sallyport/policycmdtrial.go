@@ -160,6 +160,7 @@ func (t *trial) judge(sandbox string, now time.Time, q policyfile.TestRequest) o
 	for name, value := range q.Headers {
 		http.Header(r.Header).Set(name, t.shaped(sandbox, value))
 	}
+	r.Body = t.body(sandbox, r.Header, q.Body)
 	e := t.bundle.Set.Explain(r)
 	out := outcome{decision: e.Decision, rules: e.Rules}
 	if e.Decision.Verdict == policy.Deny {
@@ -174,6 +175,14 @@ func (t *trial) judge(sandbox string, now time.Time, q policyfile.TestRequest) o
 		t.plan(&out, r, u, q)
 	}
 	return out
+}
+
+// body reads the body that a test gives as the gateway reads one.
+func (t *trial) body(sandbox string, header http.Header, text string) *policy.Body {
+	if coding := header.Values("Content-Encoding"); len(coding) > 0 {
+		return policy.UnreadBody("is compressed")
+	}
+	return policy.ReadBody(header["Content-Type"], []byte(t.shaped(sandbox, text)))
 }
 
 // plan asks what becomes of placeholders and credentials in the request.

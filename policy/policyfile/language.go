@@ -7,6 +7,7 @@ type language struct {
 	file, org, group, sandbox, match, limits shape
 	allow, deny, tcp, passthrough, git       shape
 	secret, bodyPlace                        shape
+	graphql, jsonrpc                         shape // what a body may ask for
 	test, request, expect                    shape
 	alert, notify, mute                      shape
 	variable                                 shape
@@ -31,7 +32,9 @@ func newLanguage() language {
 			"bytes_received_per_day", "connections", "max_request", "max_response"}},
 
 		allow: shape{noun: "an allow block", attrs: with("access", "methods", "paths", "query", "headers", "ports", "schemes", "inject",
-			"websocket", "encoded_slash", "foreign", "on_leak", "scrub"), blocks: []string{"limits"}},
+			"websocket", "encoded_slash", "foreign", "on_leak", "scrub"), blocks: []string{"limits", "graphql", "jsonrpc"}},
+		graphql:     shape{noun: "a graphql block", attrs: []string{"operations", "fields", "max"}, required: []string{"operations"}},
+		jsonrpc:     shape{noun: "a jsonrpc block", attrs: []string{"methods", "tools", "responses", "max"}, required: []string{"methods"}},
 		deny:        shape{noun: "a deny block", attrs: []string{"alert", "expires", "methods", "paths", "ports", "reason", "schemes", "ticket"}},
 		tcp:         shape{noun: "a tcp block", attrs: with(), blocks: []string{"limits"}},
 		passthrough: shape{noun: "a passthrough block", attrs: with("ports"), blocks: []string{"limits"}},
@@ -58,7 +61,7 @@ func newLanguage() language {
 // shapes are the shapes whose names do not come from elsewhere.
 func (l *language) shapes() []*shape {
 	return []*shape{&l.org, &l.group, &l.sandbox, &l.match, &l.limits, &l.allow, &l.deny, &l.tcp, &l.passthrough,
-		&l.git, &l.secret, &l.bodyPlace, &l.test, &l.request, &l.expect, &l.alert, &l.mute}
+		&l.git, &l.graphql, &l.jsonrpc, &l.secret, &l.bodyPlace, &l.test, &l.request, &l.expect, &l.alert, &l.mute}
 }
 
 // homes returns the blocks that have an attribute or block called name, as

@@ -53,6 +53,8 @@ func TestWholeLanguage(t *testing.T) {
 					Inject: []policy.Ref{{Name: "API_KEY"}}, Expires: time.Date(2026, 12, 31, 0, 0, 0, 0, time.UTC), NoWebSocket: true,
 					EncodedSlash: true, Foreign: policy.ForeignBlock, OnLeakPass: true, NoScrub: true, Limits: policy.Limits{Connections: 2},
 					Ticket: "SEC-2", Reason: "why", Alert: "high"},
+				{Action: policy.ActionAllow, Host: "graph.example.com", GraphQL: &policy.GraphQL{Operations: []string{"query"}, Fields: []string{"viewer", "repo*"}, Max: 32 << 10}},
+				{Action: policy.ActionAllow, Host: "mcp.example.com", JSONRPC: &policy.JSONRPC{Methods: []string{"tools/call"}, Tools: []string{"search"}, Responses: true}},
 				{Action: policy.ActionGit, Host: "git.example.com", Repo: "acme/*", Access: "write", Foreign: policy.ForeignPass,
 					Expires: time.Date(2026, 12, 31, 17, 0, 0, 0, time.UTC)},
 				{Action: policy.ActionTCP, Host: "db.example.com", Ports: []uint16{5432}, Addresses: []netip.Prefix{cidr("10.0.13.7/32")}},

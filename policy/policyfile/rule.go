@@ -37,7 +37,15 @@ func (d *decoder) rule(rules []policy.Rule, b *hclsyntax.Block) []policy.Rule {
 	d.body(b, s, func(a *hclsyntax.Attribute) {
 		d.ruleAttr(&r, a)
 	}, func(inner *hclsyntax.Block) {
-		if first(inner) {
+		if !first(inner) {
+			return
+		}
+		switch inner.Type {
+		case "graphql":
+			r.GraphQL = d.graphql(inner)
+		case "jsonrpc":
+			r.JSONRPC = d.jsonrpc(inner)
+		default:
 			r.Limits = d.limits(inner)
 		}
 	})

@@ -21,6 +21,7 @@ func Vocabulary(o Options) map[string]BlockShape {
 	for name, s := range map[string]shape{
 		"file": l.file, "org": l.org, "group": l.group, "sandbox": l.sandbox, "match": l.match, "limits": l.limits,
 		"allow": l.allow, "deny": l.deny, "tcp": l.tcp, "passthrough": l.passthrough, "git": l.git,
+		"graphql": l.graphql, "jsonrpc": l.jsonrpc,
 		"secret": l.secret, "body": l.bodyPlace, "test": l.test, "request": l.request, "expect": l.expect,
 		"alert": l.alert, "notify": l.notify, "mute": l.mute, "variable": l.variable,
 		"dynamic": {attrs: []string{"for_each", "iterator", "labels"}, blocks: []string{"content"}, required: []string{"for_each"}},

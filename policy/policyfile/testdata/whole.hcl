@@ -62,6 +62,20 @@ sandbox "ci" {
     alert         = "high"
     limits { connections = 2 }
   }
+  allow "graph.example.com" {
+    graphql {
+      operations = ["query"]
+      fields     = ["viewer", "repo*"]
+      max        = "32KiB"
+    }
+  }
+  allow "mcp.example.com" {
+    jsonrpc {
+      methods   = ["tools/call"]
+      tools     = ["search"]
+      responses = true
+    }
+  }
   git "git.example.com/acme/*" {
     access  = "write"
     foreign = "pass"

@@ -1,0 +1,456 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// maxGraphQLDepth bounds how deep a document may be nested.
+const maxGraphQLDepth = 100
+
+// readDocument returns the root fields of every operation of a GraphQL
+// document: which one is executed is for the server to choose. What servers
+// of different ages read in different ways is an error: block strings,
+// descriptions, definitions of types, a fragment that is defined twice.
+func readDocument(text string) ([]bodyItem, error) {
+	p := graphQLParser{lex: graphQLLexer{text: text}, fragments: map[string]*selection{}}
+	if err := p.document(); err != nil {
+		return nil, err
+	}
+	var out []bodyItem
+	for _, op := range p.operations {
+		roots := rootFields{fragments: p.fragments, seen: map[string]bool{}, fields: map[string]bool{}}
+		if err := roots.of(op.selection); err != nil {
+			return nil, err
+		}
+		for _, f := range roots.order {
+			out = append(out, bodyItem{word: op.kind, part: f})
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("has a document without an operation")
+	}
+	return out, nil
+}
+
+// operation is one operation of a document.
+type operation struct {
+	kind      string // query, mutation or subscription
+	selection *selection
+}
+
+// selection is what stands between the outermost braces of an operation or a
+// fragment.
+type selection struct {
+	fields  []string // names, not aliases, also those of inline fragments
+	spreads []string // names of fragments
+}
+
+// rootFields gathers the fields of a selection and of the fragments in it.
+type rootFields struct {
+	fragments map[string]*selection
+	seen      map[string]bool // fragments
+	fields    map[string]bool
+	order     []string
+}
+
+func (r *rootFields) of(s *selection) error {
+	for _, f := range s.fields {
+		if !r.fields[f] {
+			r.fields[f] = true
+			r.order = append(r.order, f)
+		}
+	}
+	for _, name := range s.spreads {
+		if r.seen[name] {
+			continue
+		}
+		r.seen[name] = true
+		f := r.fragments[name]
+		if f == nil {
+			return fmt.Errorf("has a document with the fragment %s, which it does not define", shownWord(name))
+		}
+		if err := r.of(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// graphQLParser reads an executable document (GraphQL, section 2).
+type graphQLParser struct {
+	lex        graphQLLexer
+	operations []operation
+	fragments  map[string]*selection
+}
+
+var errNoDocument = errors.New("has no GraphQL document that can be decided")
+
+func (p *graphQLParser) document() error {
+	if err := p.lex.advance(); err != nil {
+		return err
+	}
+	for p.lex.token != "" {
+		if err := p.definition(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *graphQLParser) definition() error {
+	kind := "query"
+	switch word := p.lex.token; word {
+	case "{":
+	case "query", "mutation", "subscription":
+		kind = word
+		if err := p.header(); err != nil {
+			return err
+		}
+	case "fragment":
+		return p.fragment()
+	default:
+		return errNoDocument
+	}
+	s := &selection{}
+	p.operations = append(p.operations, operation{kind, s})
+	return p.selectionSet(s, 0)
+}
+
+// header reads what stands before the selection of an operation.
+func (p *graphQLParser) header() error {
+	if err := p.lex.advance(); err != nil {
+		return err
+	}
+	if isName(p.lex.token) {
+		if err := p.lex.advance(); err != nil {
+			return err
+		}
+	}
+	if p.lex.token == "(" {
+		if err := p.inside("(", ")", p.variable); err != nil {
+			return err
+		}
+	}
+	return p.directives()
+}
+
+// variable reads "$name: Type = value @directive".
+func (p *graphQLParser) variable() error {
+	if err := p.all("$", nameToken, ":"); err != nil {
+		return err
+	}
+	if err := p.typeOf(0); err != nil {
+		return err
+	}
+	if p.lex.token == "=" {
+		if err := p.lex.advance(); err != nil {
+			return err
+		}
+		if err := p.value(0); err != nil {
+			return err
+		}
+	}
+	return p.directives()
+}
+
+func (p *graphQLParser) typeOf(depth int) error {
+	if depth > maxGraphQLDepth {
+		return errNoDocument
+	}
+	if p.lex.token == "[" {
+		if err := p.all("["); err != nil {
+			return err
+		}
+		if err := p.typeOf(depth + 1); err != nil {
+			return err
+		}
+		if err := p.all("]"); err != nil {
+			return err
+		}
+	} else if err := p.all(nameToken); err != nil {
+		return err
+	}
+	if p.lex.token == "!" {
+		return p.lex.advance()
+	}
+	return nil
+}
+
+// fragment reads "fragment Name on Type @directive { ... }".
+func (p *graphQLParser) fragment() error {
+	if err := p.lex.advance(); err != nil {
+		return err
+	}
+	name := p.lex.token
+	if name == "on" || p.fragments[name] != nil {
+		return errNoDocument
+	}
+	if err := p.all(nameToken, "on", nameToken); err != nil {
+		return err
+	}
+	if err := p.directives(); err != nil {
+		return err
+	}
+	s := &selection{}
+	p.fragments[name] = s
+	return p.selectionSet(s, 0)
+}
+
+// selectionSet reads a selection into s; nil is one whose fields do not
+// matter.
+func (p *graphQLParser) selectionSet(s *selection, depth int) error {
+	if depth > maxGraphQLDepth {
+		return fmt.Errorf("has a document that is nested deeper than %d levels", maxGraphQLDepth)
+	}
+	return p.inside("{", "}", func() error { return p.selection(s, depth) })
+}
+
+func (p *graphQLParser) selection(s *selection, depth int) error {
+	if p.lex.token == "..." {
+		return p.spread(s, depth)
+	}
+	name := p.lex.token
+	if err := p.all(nameToken); err != nil {
+		return err
+	}
+	if p.lex.token == ":" { // name was an alias
+		if err := p.lex.advance(); err != nil {
+			return err
+		}
+		name = p.lex.token
+		if err := p.all(nameToken); err != nil {
+			return err
+		}
+	}
+	if s != nil {
+		s.fields = append(s.fields, name)
+	}
+	if p.lex.token == "(" {
+		if err := p.inside("(", ")", p.argument); err != nil {
+			return err
+		}
+	}
+	if err := p.directives(); err != nil {
+		return err
+	}
+	if p.lex.token == "{" {
+		return p.selectionSet(nil, depth+1)
+	}
+	return nil
+}
+
+// spread reads "...Name" or "... on Type { ... }".
+func (p *graphQLParser) spread(s *selection, depth int) error {
+	if err := p.lex.advance(); err != nil {
+		return err
+	}
+	if name := p.lex.token; isName(name) && name != "on" {
+		if s != nil {
+			s.spreads = append(s.spreads, name)
+		}
+		if err := p.lex.advance(); err != nil {
+			return err
+		}
+		return p.directives()
+	}
+	if p.lex.token == "on" {
+		if err := p.all("on", nameToken); err != nil {
+			return err
+		}
+	}
+	if err := p.directives(); err != nil {
+		return err
+	}
+	return p.selectionSet(s, depth+1)
+}
+
+// argument reads "name: value".
+func (p *graphQLParser) argument() error {
+	if err := p.all(nameToken, ":"); err != nil {
+		return err
+	}
+	return p.value(0)
+}
+
+func (p *graphQLParser) directives() error {
+	for p.lex.token == "@" {
+		if err := p.all("@", nameToken); err != nil {
+			return err
+		}
+		if p.lex.token == "(" {
+			if err := p.inside("(", ")", p.argument); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *graphQLParser) value(depth int) error {
+	if depth > maxGraphQLDepth {
+		return errNoDocument
+	}
+	switch t := p.lex.token; {
+	case t == "$":
+		return p.all("$", nameToken)
+	case t == "[" || t == "{":
+		if err := p.lex.advance(); err != nil {
+			return err
+		}
+		end := map[string]string{"[": "]", "{": "}"}[t]
+		for p.lex.token != end {
+			if t == "{" {
+				if err := p.all(nameToken, ":"); err != nil {
+					return err
+				}
+			}
+			if err := p.value(depth + 1); err != nil {
+				return err
+			}
+		}
+		return p.lex.advance()
+	case isName(t) || t == stringToken || t == numberToken:
+		return p.lex.advance()
+	}
+	return errNoDocument
+}
+
+// inside reads one thing or more between two tokens.
+func (p *graphQLParser) inside(open, end string, one func() error) error {
+	if err := p.all(open); err != nil {
+		return err
+	}
+	if p.lex.token == end {
+		return errNoDocument
+	}
+	for p.lex.token != end {
+		if err := one(); err != nil {
+			return err
+		}
+	}
+	return p.lex.advance()
+}
+
+// all reads some tokens in a row.
+func (p *graphQLParser) all(tokens ...string) error {
+	for _, want := range tokens {
+		if t := p.lex.token; t != want && !(want == nameToken && isName(t)) {
+			return errNoDocument
+		}
+		if err := p.lex.advance(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isName(token string) bool { return token != "" && isNameByte(token[0]) && !isDigit(token[0]) }
+
+func isNameByte(c byte) bool {
+	return c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || isDigit(c)
+}
+
+// Tokens that stand for many. No token of a document is written so.
+const (
+	nameToken   = " name"
+	stringToken = " string"
+	numberToken = " number"
+)
+
+// graphQLLexer divides a document into tokens.
+type graphQLLexer struct {
+	text  string // what is left
+	token string // the one at hand; "" at the end
+}
+
+// advance takes the next token.
+func (l *graphQLLexer) advance() error {
+	if err := l.ignored(); err != nil {
+		return err
+	}
+	if l.text == "" {
+		l.token = ""
+		return nil
+	}
+	c := l.text[0]
+	switch {
+	case strings.IndexByte("!$&():=@[]{|}", c) >= 0:
+		l.take(1)
+	case strings.HasPrefix(l.text, "..."):
+		l.take(3)
+	case c == '"':
+		return l.str()
+	case c == '-' || isDigit(c):
+		return l.number()
+	case isNameByte(c):
+		n := 1
+		for n < len(l.text) && isNameByte(l.text[n]) {
+			n++
+		}
+		l.take(n)
+	default:
+		return errNoDocument
+	}
+	return nil
+}
+
+func (l *graphQLLexer) take(n int) { l.token, l.text = l.text[:n], l.text[n:] }
+
+// ignored skips blanks, commas and comments. What some take for the end of a
+// line and others do not must not stand in a comment.
+func (l *graphQLLexer) ignored() error {
+	for {
+		l.text = strings.TrimLeft(l.text, " \t\r\n,")
+		if !strings.HasPrefix(l.text, "#") {
+			return nil
+		}
+		comment, rest := l.text, ""
+		if i := strings.IndexAny(l.text, "\r\n"); i >= 0 {
+			comment, rest = l.text[:i], l.text[i:]
+		}
+		if strings.ContainsFunc(comment, func(c rune) bool {
+			return c < ' ' && c != '\t' || c == 0x7f || c == 0x85 || c == 0x2028 || c == 0x2029
+		}) {
+			return errNoDocument
+		}
+		l.text = rest
+	}
+}
+
+// str takes a string. One of three quotation marks is an empty one and the
+// beginning of another where block strings are not known.
+func (l *graphQLLexer) str() error {
+	if strings.HasPrefix(l.text, `"""`) {
+		return errors.New("has a block string in its document, which old servers read in another way; use a variable")
+	}
+	for i := 1; i < len(l.text); i++ {
+		switch c := l.text[i]; {
+		case c == '\\':
+			i++
+			if i >= len(l.text) || strings.IndexByte(`"\/bfnrtu`, l.text[i]) < 0 {
+				return errNoDocument
+			}
+		case c == '"':
+			l.token, l.text = stringToken, l.text[i+1:]
+			return nil
+		case c < ' ' && c != '\t':
+			return errNoDocument
+		}
+	}
+	return errNoDocument
+}
+
+// number takes an Int or a Float. No name may begin where it ends.
+func (l *graphQLLexer) number() error {
+	r := jsonReader{text: l.text}
+	if err := r.number(); err != nil {
+		return errNoDocument
+	}
+	if r.text != "" && (isNameByte(r.text[0]) || r.text[0] == '.') {
+		return errNoDocument
+	}
+	l.token, l.text = numberToken, r.text
+	return nil
+}
