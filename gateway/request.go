@@ -32,6 +32,8 @@ type request struct {
 	query     string
 	authority string // as sent
 	websocket bool
+	body      *policy.Body // nil: not looked at
+	taken     []byte       // of the body, to look at it
 
 	decision policy.Decision
 	meters   meters
