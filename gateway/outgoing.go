@@ -32,7 +32,6 @@ func (x *exchange) outgoing() (*http.Request, error) {
 			out.Body = http.NoBody
 		} else {
 			most, _ := r.meters.maxima()
-			x.asking.Store(true)
 			out.Body = &requestBody{src: r.snap.held().Body(r.source(), "body"), x: x, most: most}
 		}
 	}
