@@ -11,6 +11,7 @@ import (
 
 	"sallyport/audit"
 	"sallyport/gateway/http1"
+	"sallyport/gateway/http2guard"
 	"sallyport/gateway/identity"
 	"sallyport/gateway/upstream"
 	"sallyport/policy"
@@ -35,6 +36,7 @@ type conn struct {
 	tls      atomic.Pointer[audit.TLS] // nil on a connection without TLS; what it points to does not change
 	sni      string                    // as sent
 	guard    *http1.Guard              // of HTTP/1.1
+	streams  *http2guard.Guard         // of HTTP/2
 	outcome  atomic.Pointer[outcome]
 
 	// refusal is set on a connection that is kept open only to explain,

@@ -116,7 +116,8 @@ func (f *front) hand(c *conn, nc net.Conn) {
 	_ = c.client.SetReadDeadline(time.Now().Add(c.g.Limits.HeadTimeout)) // an error comes again from the first read
 	if t := c.tls.Load(); t != nil && t.ALPN == "h2" {
 		nc = &pacedConn{Conn: nc, pace: c.refusals()}
-		fc.Conn = &prefaceConn{Conn: nc, guard: http2guard.New(2*c.g.Limits.MaxHead+http2Slack, c.recordFault)}
+		c.streams = http2guard.New(2*c.g.Limits.MaxHead+http2Slack, c.recordFault)
+		fc.Conn = &prefaceConn{Conn: nc, guard: c.streams}
 	} else {
 		l := c.g.Limits
 		fc.guard = http1.NewGuard(nc, http1.Limits{Head: l.MaxHead, Fields: l.MaxFields, HeadTimeout: l.HeadTimeout, BodyTimeout: l.StallTimeout})
@@ -209,6 +210,13 @@ func (p *prefaceConn) Read(b []byte) (int, error) {
 		return 0, e
 	}
 	return n, err
+}
+
+func (p *prefaceConn) Write(b []byte) (int, error) {
+	if err := p.guard.Sent(b); err != nil {
+		return 0, err
+	}
+	return p.Conn.Write(b)
 }
 
 // Close closes the connection.

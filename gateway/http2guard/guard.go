@@ -1,12 +1,13 @@
-// Package http2guard watches what a client sends on an HTTP/2 connection for
-// requests that net/http refuses before it calls a handler (RFC 9113, section
-// 8.1.1), and for floods, so that they can be recorded like any other attempt.
-// It changes nothing.
+// Package http2guard watches an HTTP/2 connection inside TLS for requests that
+// net/http refuses before it calls a handler (RFC 9113, section 8.1.1), for
+// those that never get a handler, and for floods, so that they can be recorded
+// like any other attempt. It changes no byte.
 package http2guard
 
 import (
 	"encoding/binary"
 	"errors"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -17,6 +18,11 @@ import (
 type Fault struct {
 	TooLarge bool   // the head is over the limit
 	Flood    bool   // no single request
+	Crowd    bool   // one too many at once
+	Lost     bool   // the connection ended first
+	Count    uint64 // requests that are told together, from First to Last; 0 is one
+	First    time.Time
+	Last     time.Time
 	Detail   string // what is wrong, without bytes of the request
 
 	// Of the request, as far as they are legal.
@@ -73,12 +79,17 @@ type Guard struct {
 
 	resets int
 	since  time.Time // the first of resets
+
+	seed    maphash.Seed
+	waiting []awaited // requests that no handler has taken yet
+	crowd   crowd
+	out     outgoing
 }
 
 // New returns a Guard. Limit is the server's for a decoded head, in bytes;
 // report is called for each fault, and what it returns ends the connection.
 func New(limit int, report func(Fault) error) *Guard {
-	return &Guard{limit: limit, report: report, now: time.Now, fields: hpack.NewDecoder(tableSize, nil)}
+	return &Guard{limit: limit, report: report, now: time.Now, seed: maphash.MakeSeed(), fields: hpack.NewDecoder(tableSize, nil)}
 }
 
 // Take looks at what follows the preface, piece by piece. Its error ends the
@@ -117,11 +128,12 @@ func (g *Guard) Take(b []byte) error {
 func (g *Guard) End() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.open == 0 {
-		return nil
+	var err error
+	if g.open != 0 {
+		g.open = 0
+		err = g.report(Fault{TooLarge: len(g.block) > g.limit/2, Detail: "the connection ended inside a request head"})
 	}
-	g.open = 0
-	return g.report(Fault{TooLarge: len(g.block) > g.limit/2, Detail: "the connection ended inside a request head"})
+	return errors.Join(err, g.crowdEnds(), g.lose())
 }
 
 func (g *Guard) piece() bool { return g.kind == frameHeaders || g.kind == frameContinuation }
@@ -143,7 +155,7 @@ func (g *Guard) begin() error {
 		return errors.Join(g.report(Fault{TooLarge: true, Detail: "the request head is too large"}), ErrFlood)
 	}
 	if g.kind == frameReset {
-		return g.reset()
+		return errors.Join(g.cancel(), g.reset())
 	}
 	return nil
 }
@@ -222,5 +234,10 @@ func (g *Guard) judge() error {
 	if fault := h.fault(); fault != nil {
 		return g.report(*fault)
 	}
-	return nil
+	if h.insecure() {
+		// The server would take it for one of this connection's scheme.
+		f := h.told("another scheme than the connection's")
+		return errors.Join(g.report(f), errors.New("http2: "+f.Detail))
+	}
+	return g.await(&h)
 }

@@ -17,7 +17,8 @@ type request struct {
 	regular bool // a field that is no pseudo-header was seen
 
 	pseudo  []hpack.HeaderField
-	host    string
+	host    string // the first field of that name
+	hosts   int
 	te      []string
 	between string // a field that is meant for a connection
 }
@@ -46,7 +47,7 @@ func (h *request) field(f hpack.HeaderField) bool {
 	}
 	switch f.Name {
 	case "host":
-		if h.host == "" {
+		if h.hosts++; h.hosts == 1 {
 			h.host = f.Value
 		}
 	case "te":
@@ -89,11 +90,7 @@ func (h *request) fault() *Fault {
 	if detail == "" {
 		detail = h.targetFault()
 	}
-	f := &Fault{Detail: detail, Method: h.value(":method"), Authority: h.value(":authority")}
-	if f.Authority == "" {
-		f.Authority = h.host
-	}
-	f.Path, _, _ = strings.Cut(h.value(":path"), "?")
+	f := h.told(detail)
 	switch {
 	case detail != "":
 	case h.cut:
@@ -105,7 +102,39 @@ func (h *request) fault() *Fault {
 	default:
 		return nil
 	}
+	return &f
+}
+
+// told begins what is said of the request.
+func (h *request) told(detail string) Fault {
+	f := Fault{Detail: detail, Method: h.value(":method"), Authority: h.authority()}
+	f.Path, _, _ = strings.Cut(h.value(":path"), "?")
 	return f
+}
+
+// authority is what the server takes for it.
+func (h *request) authority() string {
+	if a := h.value(":authority"); a != "" {
+		return a
+	}
+	return h.host
+}
+
+// target is what the server calls the request's URI.
+func (h *request) target() string {
+	if h.value(":method") == "CONNECT" && h.value(":protocol") == "" {
+		return h.authority()
+	}
+	return h.value(":path")
+}
+
+// insecure says whether the request is for another scheme than its
+// connection, which net/http does not look at.
+func (h *request) insecure() bool {
+	if h.value(":method") == "CONNECT" && h.value(":protocol") == "" {
+		return false // it has none
+	}
+	return h.value(":scheme") != "https"
 }
 
 // pseudoFault looks at which pseudo-headers there are (RFC 9113, section 8.3).
@@ -138,10 +167,7 @@ func (h *request) targetFault() string {
 	case method != "CONNECT" && (method == "" || path == "" || scheme != "http" && scheme != "https"):
 		return "no method, path or scheme"
 	}
-	if authority == "" {
-		authority = h.host
-	}
-	if strings.Contains(authority, "@") && (scheme == "http" || scheme == "https") {
+	if strings.Contains(h.authority(), "@") && (scheme == "http" || scheme == "https") {
 		return "user information in the authority"
 	}
 	if _, err := url.ParseRequestURI(path); err != nil {

@@ -1,0 +1,41 @@
+package http2guard
+
+import (
+	"encoding/binary"
+	"sync"
+)
+
+// outgoing is where the server stands in what it sends.
+type outgoing struct {
+	mu   sync.Mutex
+	head []byte // of the frame that begins
+	left int    // of the payload of the frame under way, in bytes
+}
+
+// Sent looks at what the server is about to send, piece by piece. Its error
+// ends the connection.
+func (g *Guard) Sent(b []byte) error {
+	o := &g.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(b) > 0 {
+		if o.left > 0 {
+			n := min(o.left, len(b))
+			o.left, b = o.left-n, b[n:]
+			continue
+		}
+		n := min(headSize-len(o.head), len(b))
+		o.head, b = append(o.head, b[:n]...), b[n:]
+		if len(o.head) < headSize {
+			return nil
+		}
+		o.left = int(o.head[0])<<16 | int(o.head[1])<<8 | int(o.head[2])
+		if o.head[3] == frameReset {
+			if err := g.refused(binary.BigEndian.Uint32(o.head[5:]) &^ (1 << 31)); err != nil {
+				return err
+			}
+		}
+		o.head = o.head[:0]
+	}
+	return nil
+}
