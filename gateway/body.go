@@ -9,8 +9,20 @@ import (
 // answerBody counts an answer and notes when it breaks off.
 type answerBody struct {
 	io.ReadCloser
-	x    *exchange
-	most int64 // bytes; 0 is no bound
+	x     *exchange
+	most  int64 // bytes; 0 is no bound
+	whole bool  // it was read to its end
+}
+
+// Close ends the answer. An upstream of HTTP/2 ends it only when what is read
+// of the request's body returns, and the client that is to send the rest may
+// wait for this answer.
+func (b *answerBody) Close() error {
+	if b.whole && b.x.asking.Load() {
+		go func() { _ = b.ReadCloser.Close() }() // it was whole: there is nothing to tell
+		return nil
+	}
+	return b.ReadCloser.Close()
 }
 
 func (b *answerBody) Read(p []byte) (int, error) {
@@ -23,6 +35,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	if b.most > 0 && total > b.most {
 		n, err = 0, errAnswerTooLong
 	}
+	b.whole = b.whole || err == io.EOF
 	if err != nil && err != io.EOF {
 		b.x.broken.Store(true)
 		b.x.fail(err)
@@ -52,6 +65,9 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		n, err = 0, over
 	case b.most > 0 && total > b.most:
 		n, err = 0, errTooLong
+	}
+	if err != nil {
+		b.x.asking.Store(false)
 	}
 	if err != nil && err != io.EOF {
 		b.x.unread.CompareAndSwap(nil, &err)

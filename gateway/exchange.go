@@ -29,6 +29,7 @@ type exchange struct {
 	received atomic.Int64
 	failed   atomic.Pointer[error] // of the round trip or of a body
 	unread   atomic.Pointer[error] // of reading the request's body
+	asking   atomic.Bool           // the request's body has not ended
 	broken   atomic.Bool           // the answer's body broke off
 	early    earlyHints
 	masked   maskedUses

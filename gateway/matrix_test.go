@@ -272,17 +272,19 @@ func (c *column) expectRefused(t *testing.T) {
 }
 
 // earlyAnswer: the origin answers after 10 KiB of a body that has no end, and
-// the answer does not wait for the rest.
+// the answer does not wait for the rest, whether it has a body or not.
 func (c *column) earlyAnswer(t *testing.T) {
-	pr, pw := io.Pipe()
-	defer pw.Close()
-	late := time.AfterFunc(20*time.Second, func() { _ = pw.CloseWithError(errors.New("no answer")) })
-	defer late.Stop()
-	go func() { _, _ = io.CopyN(pw, &pattern{}, 32<<10) }()
-	r, _, err := body(c.client(t, c.h2).Post(c.url("/early413"), "text/plain", pr))
-	must(t, err)
-	if r.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Fatalf("status %d", r.StatusCode)
+	for _, said := range []string{"", "too-large"} {
+		pr, pw := io.Pipe()
+		late := time.AfterFunc(20*time.Second, func() { _ = pw.CloseWithError(errors.New("no answer")) })
+		go func() { _, _ = io.CopyN(pw, &pattern{}, 32<<10) }()
+		r, b, err := body(c.client(t, c.h2).Post(c.url("/early413?say="+said), "text/plain", pr))
+		late.Stop()
+		_ = pw.Close() // the client has closed its side
+		must(t, err)
+		if r.StatusCode != http.StatusRequestEntityTooLarge || b != said {
+			t.Fatalf("status %d %q", r.StatusCode, b)
+		}
 	}
 }
 

@@ -105,6 +105,7 @@ func (o *origin) mux() *http.ServeMux {
 			_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 waits for more of the body without
 			_, _ = io.CopyN(io.Discard, r.Body, 10<<10)
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			_, _ = io.WriteString(w, r.URL.Query().Get("say"))
 		},
 		"/304": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Etag", `"a"`)

@@ -32,6 +32,7 @@ func (x *exchange) outgoing() (*http.Request, error) {
 			out.Body = http.NoBody
 		} else {
 			most, _ := r.meters.maxima()
+			x.asking.Store(true)
 			out.Body = &requestBody{src: r.snap.held().Body(r.source(), "body"), x: x, most: most}
 		}
 	}

@@ -21,6 +21,10 @@ import (
 // cutWithin is how long an attempt may live on whose allow was taken back.
 const cutWithin = 2 * time.Second
 
+// uploaded is the beginning of what the origin's /up takes; anything else it
+// answers at once.
+const uploaded = "\x00\x01\x02"
+
 // TestP7RevokedMeansRevoked opens everything that can be open, takes its allow
 // back, and expects it to end and to be recorded as revoked (case OPS-01).
 func TestP7RevokedMeansRevoked(t *testing.T) {
@@ -44,12 +48,12 @@ func TestP7RevokedMeansRevoked(t *testing.T) {
 			return say(t, l.rawTLS(t, "api.test", o.port), "GET /hang HTTP/1.1\r\nHost: api.test\r\n\r\n")
 		}, audit.KindHTTP, false},
 		{"upload h1", func(t *testing.T, l *lab, o *origin) net.Conn {
-			return say(t, l.rawTLS(t, "api.test", o.port), "POST /up HTTP/1.1\r\nHost: api.test\r\nContent-Length: 100\r\n\r\nabc")
+			return say(t, l.rawTLS(t, "api.test", o.port), "POST /up HTTP/1.1\r\nHost: api.test\r\nContent-Length: 100\r\n\r\n"+uploaded)
 		}, audit.KindHTTP, false},
 		{"upload h2", func(t *testing.T, l *lab, o *origin) net.Conn {
 			s, _ := l.framer(t, "api.test", o.port)
 			s.head(t, 1, false, ":method", "POST", ":scheme", "https", ":path", "/up", ":authority", "api.test")
-			must(t, s.WriteData(1, false, []byte("abc")))
+			must(t, s.WriteData(1, false, []byte(uploaded)))
 			return &streamEnd{s, 1}
 		}, audit.KindHTTP, false},
 		{"client that does not read h1", func(t *testing.T, l *lab, o *origin) net.Conn {
