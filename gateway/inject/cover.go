@@ -11,18 +11,18 @@ func (g *Guard) Cover(text string) string {
 		return text
 	}
 	var b []byte
-	each(s, text, func(p, start int) {
+	each(s, text, func(_, start, end int) {
 		if b == nil {
 			b = []byte(text)
 		}
-		fill(b[start : start+len(s.patterns[p])])
+		fill(b[start:end])
 	})
 	if b != nil {
 		text = string(b)
 	}
 	if plain := unescape(text); plain != text {
 		found := false
-		each(s, plain, func(int, int) { found = true })
+		each(s, plain, func(int, int, int) { found = true })
 		if found {
 			return strings.Repeat(string(filler), len(text))
 		}

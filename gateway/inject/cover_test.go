@@ -15,7 +15,8 @@ func TestAUD02TextsOfRecords(t *testing.T) {
 	for text, want := range map[string]string{
 		"/a/b":                                 "/a/b",
 		"/a/" + talk + "/b":                    "/a/***************************/b",
-		"/a/%52EAL-" + talk[5:]:                strings.Repeat("*", 32),
+		"/a/%52EAL-" + talk[5:]:                "/a/" + strings.Repeat("*", 29),
+		"/a/%2552EAL-" + talk[5:]:              strings.Repeat("*", 34),
 		"/" + hex.EncodeToString([]byte(talk)): "/******************************************************",
 		"":                                     "",
 	} {

@@ -43,6 +43,7 @@ type outgoing struct {
 func newOutgoing(held []secrets.Held) *outgoing {
 	o := &outgoing{}
 	var texts, labels patternList
+	var escaped []looseValue
 	for _, h := range held {
 		value := h.Value.Reveal()
 		if !distinctive(value) {
@@ -53,9 +54,13 @@ func newOutgoing(held []secrets.Held) *outgoing {
 			texts.add(p, len(o.names)-1)
 			labels.add(folded(p), len(o.names)-1)
 		}
+		escaped = append(escaped, looseForms(value, len(o.names)-1)...)
 		labels.add(folded(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString([]byte(value))), len(o.names)-1)
 	}
 	o.text, o.name = texts.seeker(), labels.seeker()
+	if o.text != nil {
+		o.text.beside(escaped)
+	}
 	return o
 }
 
@@ -139,8 +144,8 @@ func (g *Guard) Name(host string) *Refusal {
 		return nil
 	}
 	var u uses
-	each(o.name, folded(host), func(p, _ int) {
-		u.add(Use{Name: o.names[o.name.owner[p]], Place: "name", Action: Withheld})
+	each(o.name, folded(host), func(owner, _, _ int) {
+		u.add(Use{Name: o.names[owner], Place: "name", Action: Withheld})
 	})
 	return exfiltration(u)
 }
@@ -162,9 +167,9 @@ func (o *outgoing) in(u *uses, p place, text string) bool {
 		return false
 	}
 	found := false
-	each(o.text, text, func(i, _ int) {
+	each(o.text, text, func(owner, _, _ int) {
 		found = true
-		u.add(Use{Name: o.names[o.text.owner[i]], Place: p.String(), Action: Withheld})
+		u.add(Use{Name: o.names[owner], Place: p.String(), Action: Withheld})
 	})
 	return found
 }
@@ -203,8 +208,8 @@ func (w *watchedBody) Read(b []byte) (int, error) {
 		text := w.buf[:n+k]
 		w.err = err
 		var u uses
-		each(w.o.text, text, func(p, _ int) {
-			u.add(Use{Name: w.o.names[w.o.text.owner[p]], Place: w.place, Action: Withheld})
+		each(w.o.text, text, func(owner, _, _ int) {
+			u.add(Use{Name: w.o.names[owner], Place: w.place, Action: Withheld})
 		})
 		if refusal := exfiltration(u); refusal != nil {
 			w.err, w.held = refusal, nil

@@ -2,6 +2,7 @@ package inject
 
 import (
 	"encoding/base32"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -147,5 +148,30 @@ func TestCredentialPatterns(t *testing.T) {
 	}
 	if got := table.Credentials(input(request("GET", "https://github.com.evil.test/", "Authorization: token ghp_"+mixed[:36]))); len(got) != 1 {
 		t.Errorf("not at home: %+v", got)
+	}
+}
+
+// TestEscapedAndBrokenValuesAreStopped: what is escaped in a mixture of ways,
+// and base64 in lines, is known on its way out as well.
+func TestEscapedAndBrokenValuesAreStopped(t *testing.T) {
+	const value = "REAL/7f3a+9c51==e2d84b06-value-that-is-long"
+	g := guardOf(t, value)
+	lines := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("u", 30) + value))
+	for name, text := range map[string]string{
+		"URL":    mixed(value, "%%%02X", "%%%02x", false),
+		"JSON":   mixed(value, `\u%04X`, `\u%04x`, true),
+		"HTML":   mixed(value, "&#x%X;", "&#%d;", true),
+		"lines":  lines[:60] + "\r\n" + lines[60:],
+		"UTF-16": strings.Join(strings.Split(value, ""), "\x00"),
+	} {
+		if _, err := io.ReadAll(g.Body(iotest.OneByteReader(strings.NewReader("before "+text+" behind")), "body")); err == nil {
+			t.Errorf("%s in a body: %q went out", name, text)
+		}
+		if name == "lines" || name == "UTF-16" {
+			continue
+		}
+		if g.Request(request("GET", "https://free.test/", "X-Data: a "+text)) == nil {
+			t.Errorf("%s in a header: %q went out", name, text)
+		}
 	}
 }

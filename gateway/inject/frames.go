@@ -29,7 +29,7 @@ type frames struct {
 }
 
 // boundary stands between two messages. No form of a value has it.
-const boundary = 0
+const boundary = 1
 
 // maxControl is the most that a control frame holds (RFC 6455, section 5.5),
 // in bytes.

@@ -51,12 +51,12 @@ func (r *maskedMessages) Read(b []byte) (int, error) {
 // cover covers the values that begin in plain before keep. What begins behind
 // is found again when more has come.
 func (r *maskedMessages) cover(plain []byte, at []int, keep int) {
-	each(r.m.seek, plain, func(p, start int) {
+	each(r.m.seek, plain, func(owner, start, end int) {
 		if start >= keep {
 			return
 		}
-		r.hit(r.m.names[r.m.seek.owner[p]])
-		for _, i := range at[start : start+len(r.m.seek.patterns[p])] {
+		r.hit(r.m.names[owner])
+		for _, i := range at[start:end] {
 			r.raw[i] = filler
 		}
 	})

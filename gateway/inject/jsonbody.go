@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"strconv"
 	"unicode/utf16"
@@ -300,22 +299,4 @@ func jsonEscape(s string) string {
 	e.SetEscapeHTML(false)
 	_ = e.Encode(s) // a string always encodes
 	return string(bytes.TrimSuffix(b.Bytes()[1:], []byte("\"\n")))
-}
-
-// jsonASCII returns the inside of a JSON string with all that is not ASCII as
-// \u escapes.
-func jsonASCII(s string) string {
-	var b []byte
-	for _, r := range s {
-		switch {
-		case r < 0x80:
-			b = append(b, byte(r))
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
-		default:
-			b = fmt.Appendf(b, `\u%04x`, r)
-		}
-	}
-	return string(b)
 }

@@ -65,12 +65,11 @@ func newKeys() keys {
 // known calls found with the name of every key in text that is none of host's
 // own, no published example and no placeholder of this gateway.
 func (t *Table) known(text, host string, found func(name string)) {
-	each(t.keys.seek, text, func(p, start int) {
-		f := &t.keys.formats[t.keys.seek.owner[p]]
+	each(t.keys.seek, text, func(owner, start, end int) {
+		f := &t.keys.formats[owner]
 		if start > 0 && word(text[start-1]) {
 			return
 		}
-		end := start + len(f.prefix)
 		for end < len(text) && f.set(text[end]) {
 			end++
 		}

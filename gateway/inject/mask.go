@@ -27,9 +27,11 @@ func newMasker(held []secrets.Held) *Masker {
 	m := &Masker{}
 	var patterns []string
 	var owner []int
+	var escaped []looseValue
 	seen := make(map[string]bool)
 	for _, h := range held {
 		m.names = append(m.names, h.Name)
+		escaped = append(escaped, looseForms(h.Value.Reveal(), len(m.names)-1)...)
 		for _, p := range encodings(h.Value.Reveal()) {
 			if !seen[p] {
 				seen[p] = true
@@ -41,6 +43,7 @@ func newMasker(held []secrets.Held) *Masker {
 		return nil
 	}
 	m.seek = newSeeker(patterns, owner)
+	m.seek.beside(escaped)
 	return m
 }
 
@@ -50,9 +53,9 @@ type span struct{ start, end int }
 // cover covers the values in text, whole ones only, and calls hit for each.
 func (m *Masker) cover(text []byte, hit func(name string)) {
 	var spans []span
-	each(m.seek, text, func(p, start int) {
-		hit(m.names[m.seek.owner[p]])
-		spans = append(spans, span{start, start + len(m.seek.patterns[p])})
+	each(m.seek, text, func(owner, start, end int) {
+		hit(m.names[owner])
+		spans = append(spans, span{start, end})
 	})
 	for _, s := range spans {
 		fill(text[s.start:s.end])
@@ -190,10 +193,10 @@ func (r *maskReader) spans(text []byte, keep int) []span {
 	if r.covered > 0 {
 		spans = append(spans, span{0, r.covered})
 	}
-	each(r.m.seek, text, func(p, start int) {
+	each(r.m.seek, text, func(owner, start, end int) {
 		if start < keep {
-			spans = append(spans, span{start, start + len(r.m.seek.patterns[p])})
-			r.hit(r.m.names[r.m.seek.owner[p]])
+			spans = append(spans, span{start, end})
+			r.hit(r.m.names[owner])
 		}
 	})
 	return spans
@@ -213,6 +216,13 @@ func (r *maskReader) cut(text []byte, last bool) (spans []span) {
 				break
 			}
 		}
+	}
+	if l := r.m.seek.loose; l != nil && r.first {
+		n, inside := l.tail(text)
+		if last && inside {
+			n = len(text)
+		}
+		spans = append(spans, span{0, n})
 	}
 	r.first = false
 	if open := r.m.seek.open(text); last && len(text)-open >= minRaw {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode/utf16"
 
 	"pgregory.net/rapid"
 
@@ -51,6 +52,13 @@ func everyReflection(v string) map[string]string {
 		"path":         "/x/" + url.PathEscape(v) + "/y",
 		"lower":        "/x/" + lowerHex(url.PathEscape(v)) + "/y",
 		"html":         "<p>" + html.EscapeString(v) + "</p>",
+		"URL, all":     escaped(v, "%%%02x", false),
+		"URL, mixed":   mixed(v, "%%%02X", "%%%02x", false),
+		"json, all":    `{"a":"` + escaped(v, `\u%04X`, true) + `"}`,
+		"json, mixed":  `{"a":"` + mixed(v, `\u%04X`, `\u%04x`, true) + `"}`,
+		"html, all":    "<p>" + escaped(v, "&#%d;", true) + "</p>",
+		"html, hex":    "<p>" + mixed(v, "&#x%X;", "&#X%04x;", true) + "</p>",
+		"html, names":  "<p>" + strings.NewReplacer("+", "&plus;", "/", "&sol;", "&", "&AMP;", "<", "&lt;", `"`, "&quot;", "'", "&apos;", ">", "&gt;").Replace(v) + "</p>",
 		"hex":          hex.EncodeToString([]byte(v)),
 		"hex, upper":   strings.ToUpper(hex.EncodeToString([]byte(v))),
 		"twice":        v + v,
@@ -59,13 +67,54 @@ func everyReflection(v string) map[string]string {
 	for phase := range 3 {
 		text := []byte(strings.Repeat("u", phase) + v + ":tail")
 		out[fmt.Sprintf("base64 %d", phase)] = "Basic " + base64.StdEncoding.EncodeToString(text)
+		if phase == 0 { // its core has a slash and pluses
+			b := base64.StdEncoding.EncodeToString(text)
+			out["base64 in a URL"] = "?t=" + url.QueryEscape(b)
+			out["base64 in JSON"] = `"Basic ` + strings.ReplaceAll(b, "/", `\/`) + ` "`
+		}
+		for _, before := range []int{38, 46, 56} {
+			b := base64.StdEncoding.EncodeToString(append(bytes.Repeat([]byte("u"), before+phase), text...))
+			for name, end := range map[string]string{"lf": "\n", "crlf": "\r\n", "json": `\n`, "json crlf": `\r\n`, "URL": "%0D%0a"} {
+				out[fmt.Sprintf("base64 %d, %d, lines by %s", phase, before, name)] = b[:64] + end + b[64:] + end
+			}
+		}
 		out[fmt.Sprintf("base64 url %d", phase)] = base64.RawURLEncoding.EncodeToString(text)
 	}
 	return out
 }
 
+// escaped is v with every character, or byte, escaped in one way.
+func escaped(v, form string, characters bool) string { return mixed(v, form, form, characters) }
+
+// mixed is v with two of three characters, or bytes, escaped, in two ways in
+// turn; all of them if those are one.
+func mixed(v, one, other string, characters bool) string {
+	var b strings.Builder
+	write := func(i int, c rune, raw string) {
+		switch {
+		case i%3 == 1 && c < 0x80 && one != other && strings.IndexByte(`\"&<>%`, byte(c)) < 0:
+			b.WriteString(raw)
+		case i%2 == 0:
+			fmt.Fprintf(&b, one, c)
+		default:
+			fmt.Fprintf(&b, other, c)
+		}
+	}
+	if characters {
+		for i, c := range []rune(v) {
+			write(i, c, string(c))
+		}
+		return b.String()
+	}
+	for i := range len(v) {
+		write(i, rune(v[i]), v[i:i+1])
+	}
+	return b.String()
+}
+
 // shows says whether a piece of v of six bytes or more can be read from text.
 func shows(text, v string) bool {
+	text = strings.NewReplacer("\r\n", "", "\n", "", `\r\n`, "", `\n`, "", "%0D%0a", "", `\/`, "/", "%2F", "/", "%2B", "+").Replace(text)
 	texts := []string{text, html.UnescapeString(text), unescape(text), strings.ReplaceAll(text, "+", " ")}
 	var decoded any
 	if json.Unmarshal([]byte(text), &decoded) == nil {
@@ -196,6 +245,10 @@ func TestPartOfAValueAtTheEdgesOfARange(t *testing.T) {
 		"!":                   "!",
 		"whole sk-":           "whole sk-",
 		"plain":               "plain",
+		"%34567%38%39 and on": strings.Repeat("*", 12) + " and on",
+		"34567%38%39 and on":  "*********** and on",
+		"and then %73k-RE%4":  "and then *********",
+		"ARI3456":             "ARI3456",
 		"x sk-REAL0123456789": "x " + strings.Repeat("*", 17),
 	} {
 		got, err := io.ReadAll(m.part(strings.NewReader(text), noHit))
@@ -215,12 +268,19 @@ func naive(m *Masker, text string) string {
 			}
 		}
 	}
+	for i := range text {
+		for k := range m.seek.loose.values {
+			if end, fate := follow(text, i, &m.seek.loose.values[k], 0); fate == entire {
+				fill(out[i:end])
+			}
+		}
+	}
 	return string(out)
 }
 
 func TestMaskAtEverySplit(t *testing.T) {
 	m := maskerOf(t, "abcabcabd", "bcabca", "aaaa", "xyz&<>xyz")
-	pieces := []string{"a", "b", "c", "d", "abc", "abcabcabd", "aaa", "&amp;", "xyz", "xyz&<>xyz", "=", "%26"}
+	pieces := []string{"a", "b", "c", "d", "abc", "abcabcabd", "aaa", "&amp;", "xyz", "xyz&<>xyz", "=", "%26", "%61", `\u0062`, "&#99;", "&lt;>xyz", "\r\n", "YWJjYWJj", "YWJk", "x%79z", "%", "&", `\`}
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 20).Draw(t, "pieces"), "")
 		want := naive(m, text)
@@ -237,6 +297,9 @@ func TestMaskAtEverySplit(t *testing.T) {
 func FuzzMask(f *testing.F) {
 	f.Add([]byte("abcabcabcabcabcaaaa"), "abcabc", uint8(3))
 	f.Add([]byte("YWJjYWJjYWJj"), "abcabcabc", uint8(1))
+	f.Add([]byte("x%73ecr\\u0065t&#x31;23%"), "secret123", uint8(2))
+	f.Add([]byte("uuuuc2Vjcm\r\nV0MTIz"), "secret123", uint8(1))
+	f.Add([]byte("a%2&am&#a%25%26"), "a%&a%&", uint8(0))
 	f.Add([]byte(strings.Repeat("q", 9000)+"secret"), "qqqqsecret", uint8(200))
 	f.Fuzz(func(t *testing.T, text []byte, value string, n uint8) {
 		v, err := secrets.NewValue([]byte(value))
@@ -272,4 +335,22 @@ func BenchmarkMask(b *testing.B) {
 			})
 		}
 	}
+}
+
+// jsonASCII returns the inside of a JSON string with all that is not ASCII as
+// \u escapes.
+func jsonASCII(s string) string {
+	var b []byte
+	for _, r := range s {
+		switch {
+		case r < 0x80:
+			b = append(b, byte(r))
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
+		default:
+			b = fmt.Appendf(b, `\u%04x`, r)
+		}
+	}
+	return string(b)
 }

@@ -48,8 +48,8 @@ func (w *watchedMessages) Read(b []byte) (int, error) {
 
 // note keeps the values in text.
 func (w *watchedMessages) note(text []byte) {
-	each(w.o.text, text, func(p, _ int) {
-		w.uses.add(Use{Name: w.o.names[w.o.text.owner[p]], Place: "message", Action: Withheld})
+	each(w.o.text, text, func(owner, _, _ int) {
+		w.uses.add(Use{Name: w.o.names[owner], Place: "message", Action: Withheld})
 	})
 }
 

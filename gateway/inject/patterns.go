@@ -3,53 +3,89 @@ package inject
 import (
 	"encoding/base64"
 	"encoding/hex"
-	"html"
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 const (
 	// minRaw is the shortest value that is looked for, in bytes: a shorter one
 	// would be found everywhere.
 	minRaw = 4
-	// minEncoded is the shortest encoded form that is looked for, in bytes.
-	minEncoded = 8
+	// maxLoose is the longest value that is looked for escaped, in bytes.
+	maxLoose = 8 << 10
 )
 
-// encodings returns the forms in which a value shows: as it is, in base64 at
-// each of the three places in a group where it can begin, in hexadecimal,
-// and escaped for URLs, JSON and HTML in the ways that differ from it.
+// encodings returns the forms in which a value shows as they are: itself, its
+// base64 at each of the three places in a group where it can begin, its
+// hexadecimal, and itself in UTF-16 and in a form with pluses for spaces. What
+// is escaped, or broken into lines, looseForms has.
 func encodings(value string) []string {
 	if len(value) < minRaw {
 		return nil
 	}
 	out := []string{value}
 	add := func(form string) {
-		if len(form) >= minEncoded && !slices.Contains(out, form) {
+		if len(form) >= minRaw && !slices.Contains(out, form) {
 			out = append(out, form)
 		}
 	}
-	for phase := range 3 {
-		form := base64Phase(value, phase)
+	for _, form := range base64Forms(value) {
 		add(form)
-		add(strings.NewReplacer("+", "-", "/", "_").Replace(form))
 	}
 	add(hex.EncodeToString([]byte(value)))
 	add(strings.ToUpper(hex.EncodeToString([]byte(value))))
-	for _, form := range []string{escape(value), url.QueryEscape(value), url.PathEscape(value)} {
+	if strings.Contains(value, " ") {
+		form := url.QueryEscape(value)
 		add(form)
 		add(lowerHex(form))
 	}
-	plain := jsonEscape(value)
-	add(plain)
-	add(strings.ReplaceAll(plain, "/", `\/`))
-	add(strings.NewReplacer("&", `\u0026`, "<", `\u003c`, ">", `\u003e`).Replace(plain))
-	add(strings.NewReplacer("&", `\u0026`, "<", `\u003C`, ">", `\u003E`, "'", `\u0027`).Replace(plain))
-	add(jsonASCII(plain))
-	add(html.EscapeString(value))
-	add(strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#x27;").Replace(value))
-	add(strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(value))
+	if wide := utf16Form(value); wide != "" {
+		add(wide)
+	}
+	return out
+}
+
+// looseForms returns the forms of a value that are found when bytes of them
+// are escaped: itself and its base64, which may also be broken into lines.
+func looseForms(value string, owner int) []looseValue {
+	if len(value) < minRaw || len(value) > maxLoose {
+		return nil
+	}
+	out := []looseValue{{text: value, owner: owner}}
+	for _, form := range base64Forms(value) {
+		if len(form) >= minRaw {
+			out = append(out, looseValue{text: form, owner: owner, wrapped: true})
+		}
+	}
+	return out
+}
+
+// utf16Form returns a value of ASCII in UTF-16, what of it is the same in both
+// orders of bytes; "" for other values.
+func utf16Form(value string) string {
+	b := make([]byte, 0, 2*len(value))
+	for i := range len(value) {
+		if value[i] >= utf8.RuneSelf {
+			return ""
+		}
+		b = append(b, value[i], 0)
+	}
+	return string(b[:len(b)-1])
+}
+
+// base64Forms returns the base64 of a value in both alphabets.
+func base64Forms(value string) []string {
+	var out []string
+	for phase := range 3 {
+		form := base64Phase(value, phase)
+		for _, f := range []string{form, strings.NewReplacer("+", "-", "/", "_").Replace(form)} {
+			if !slices.Contains(out, f) {
+				out = append(out, f)
+			}
+		}
+	}
 	return out
 }
 

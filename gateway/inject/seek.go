@@ -10,11 +10,13 @@ type seeker struct {
 	patterns []string
 	owner    []int              // of each pattern: an index of the caller's
 	shortest int                // length of the shortest pattern, in bytes
-	longest  int                // and of the longest
+	exactly  int                // and of the longest
+	longest  int                // of anything that is found
 	shift    []uint8            // by hash of a block: how far the window may move
 	mask     uint32             // of the hash; len(shift)-1
 	ends     map[uint32][]int32 // by hash of a block: patterns whose window ends with it
 	first    [256][]int32       // by first byte: patterns
+	loose    *loose             // what is found escaped and broken into lines; nil: nothing
 }
 
 // block is how many bytes are hashed; no pattern is shorter.
@@ -24,9 +26,10 @@ func newSeeker(patterns []string, owner []int) *seeker {
 	s := &seeker{patterns: patterns, owner: owner, shortest: 1 << 30}
 	blocks := 0
 	for i, p := range patterns {
-		s.shortest, s.longest = min(s.shortest, len(p)), max(s.longest, len(p))
+		s.shortest, s.exactly = min(s.shortest, len(p)), max(s.exactly, len(p))
 		s.first[p[0]] = append(s.first[p[0]], int32(i))
 	}
+	s.longest = s.exactly
 	blocks = len(patterns) * s.shortest
 	size := uint32(1 << 12)
 	for int(size) < 16*blocks && size < 1<<20 {
@@ -50,13 +53,21 @@ func newSeeker(patterns []string, owner []int) *seeker {
 	return s
 }
 
+// beside adds values that are found loosely.
+func (s *seeker) beside(values []looseValue) {
+	if len(values) > 0 {
+		s.loose = newLoose(values)
+		s.longest = max(s.longest, s.loose.longest)
+	}
+}
+
 func (s *seeker) hash(a, b, c byte) uint32 {
 	return (uint32(a) | uint32(b)<<8 | uint32(c)<<16) * 0x9e3779b1 >> 10 & s.mask
 }
 
 // each calls found for every pattern of s at every place of text where it
-// stands, in the order of places.
-func each[T string | []byte](s *seeker, text T, found func(pattern, start int)) {
+// stands, in the order of places, and then for what stands there loosely.
+func each[T string | []byte](s *seeker, text T, found func(owner, start, end int)) {
 	shift, mask := s.shift, s.mask
 	for i := s.shortest - 1; i < len(text); {
 		h := (uint32(text[i-2]) | uint32(text[i-1])<<8 | uint32(text[i])<<16) * 0x9e3779b1 >> 10 & mask
@@ -67,17 +78,28 @@ func each[T string | []byte](s *seeker, text T, found func(pattern, start int)) 
 		start := i - s.shortest + 1
 		for _, p := range s.ends[h] {
 			if pattern := s.patterns[p]; len(pattern) <= len(text)-start && string(text[start:start+len(pattern)]) == pattern {
-				found(int(p), start)
+				found(s.owner[p], start, start+len(pattern))
 			}
 		}
 		i++
+	}
+	if s.loose != nil && len(text) >= s.loose.least {
+		eachLoose(s.loose, text, found)
 	}
 }
 
 // open returns where in text a pattern may have begun that goes on behind
 // its end; len(text) when none has.
 func (s *seeker) open(text []byte) int {
-	for i := max(0, len(text)-s.longest+1); i < len(text); i++ {
+	if s.loose == nil {
+		return s.exact(text)
+	}
+	return min(s.exact(text), s.loose.open(text))
+}
+
+// exact is open of the patterns as they are.
+func (s *seeker) exact(text []byte) int {
+	for i := max(0, len(text)-s.exactly+1); i < len(text); i++ {
 		for _, p := range s.first[text[i]] {
 			if pattern := s.patterns[p]; len(pattern) > len(text)-i && bytes.HasPrefix([]byte(pattern[:len(text)-i]), text[i:]) {
 				return i
@@ -103,6 +125,9 @@ func (s *seeker) slight(piece []byte) bool {
 		return false
 	}
 	for i := range piece {
+		if s.loose != nil && s.loose.least < slightOf && isEscape(piece[i]) {
+			return false
+		}
 		for _, p := range s.first[piece[i]] {
 			pattern, n := s.patterns[p], len(piece)-i
 			if len(pattern) > n && len(pattern) < slightOf && pattern[:n] == string(piece[i:]) {

@@ -1,0 +1,227 @@
+package inject
+
+import "unicode/utf8"
+
+// unit is what an escape in a text stands for.
+type unit struct {
+	b    [utf8.UTFMax]byte
+	n    int  // how many bytes of b
+	size int  // how many bytes of the text; 0: there is no escape
+	cut  bool // the text ends inside what may be an escape
+}
+
+// maxEscape is the longest escape of a byte that is known, in bytes.
+const maxEscape = 8
+
+// isEscape says whether a byte begins escapes.
+func isEscape(c byte) bool { return c == '%' || c == '\\' || c == '&' }
+
+// unescapeAt reads the escape that begins at text[i], as URLs (%2B), JSON and
+// its like (\u002b, \x2b, \/) and HTML (&#43;, &#x2b;, &plus;) have them, in
+// any case.
+func unescapeAt[T string | []byte](text T, i int) unit {
+	switch text[i] {
+	case '%':
+		return hexUnit(text, i, 1, 2, true)
+	case '\\':
+		return backslash(text, i)
+	case '&':
+		return entity(text, i)
+	}
+	return unit{}
+}
+
+// hexUnit reads digits hexadecimal digits behind the lead bytes of an escape:
+// a byte, or a character.
+func hexUnit[T string | []byte](text T, i, lead, digits int, isByte bool) unit {
+	value := 0
+	for k := range digits {
+		at := i + lead + k
+		if at >= len(text) {
+			return unit{cut: true}
+		}
+		d := unhex(text[at])
+		if d > 15 {
+			return unit{}
+		}
+		value = value<<4 | int(d)
+	}
+	u := unit{size: lead + digits}
+	if isByte {
+		u.b[0], u.n = byte(value), 1
+		return u
+	}
+	return u.character(rune(value))
+}
+
+func (u unit) character(r rune) unit {
+	u.n = utf8.EncodeRune(u.b[:], r)
+	return u
+}
+
+func backslash[T string | []byte](text T, i int) unit {
+	if i+1 >= len(text) {
+		return unit{cut: true}
+	}
+	c := text[i+1]
+	switch c {
+	case '/', '"', '\\', '\'':
+		return unit{b: [4]byte{c}, n: 1, size: 2}
+	case 'n':
+		return unit{b: [4]byte{'\n'}, n: 1, size: 2}
+	case 'r':
+		return unit{b: [4]byte{'\r'}, n: 1, size: 2}
+	case 't':
+		return unit{b: [4]byte{'\t'}, n: 1, size: 2}
+	case 'x':
+		return hexUnit(text, i, 2, 2, false)
+	case 'u':
+		u := hexUnit(text, i, 2, 4, false)
+		if u.size > 0 && text[i+2]|0x20 == 'd' && unhex(text[i+3]) >= 8 {
+			return surrogates(text, i)
+		}
+		return u
+	}
+	return unit{}
+}
+
+// surrogates reads a character of JSON that takes two escapes (RFC 8259,
+// section 7).
+func surrogates[T string | []byte](text T, i int) unit {
+	r := rune(0)
+	for k := range 12 {
+		if i+k >= len(text) {
+			return unit{cut: true}
+		}
+		c := text[i+k]
+		switch k % 6 {
+		case 0:
+			if c != '\\' {
+				return unit{}
+			}
+		case 1:
+			if c != 'u' {
+				return unit{}
+			}
+		default:
+			if unhex(c) > 15 {
+				return unit{}
+			}
+			r = r<<4 | rune(unhex(c))
+		}
+	}
+	high, low := r>>16, r&0xffff
+	if high < 0xd800 || high > 0xdbff || low < 0xdc00 || low > 0xdfff {
+		return unit{}
+	}
+	return unit{size: 12}.character(0x10000 + (high-0xd800)<<10 + low - 0xdc00)
+}
+
+// entity reads a character reference of HTML, with its semicolon.
+func entity[T string | []byte](text T, i int) unit {
+	end := i + 1
+	for ; end < len(text) && end-i < maxEscape && text[end] != ';'; end++ {
+		if c := text[end]; !alnum(c) && !(c == '#' && end == i+1) {
+			return unit{}
+		}
+	}
+	if end == len(text) && end-i < maxEscape {
+		return unit{cut: true}
+	}
+	if end >= len(text) || text[end] != ';' || end == i+1 {
+		return unit{}
+	}
+	u := unit{size: end + 1 - i}
+	if text[i+1] != '#' {
+		c := named(string(text[i+1 : end]))
+		if c == 0 {
+			return unit{}
+		}
+		u.b[0], u.n = c, 1
+		return u
+	}
+	from, base := i+2, rune(10)
+	if from < end && text[from]|0x20 == 'x' {
+		from, base = from+1, 16
+	}
+	r := rune(0)
+	for _, c := range []byte(text[from:end]) {
+		d := rune(unhex(c))
+		if d >= base {
+			return unit{}
+		}
+		r = r*base + d
+	}
+	if from == end || r == 0 || r > utf8.MaxRune {
+		return unit{}
+	}
+	return u.character(r)
+}
+
+// named returns the character of ASCII that a name of HTML stands for; 0 for
+// none.
+func named(name string) byte {
+	switch name {
+	case "amp", "AMP":
+		return '&'
+	case "lt", "LT":
+		return '<'
+	case "gt", "GT":
+		return '>'
+	case "quot", "QUOT":
+		return '"'
+	case "apos":
+		return '\''
+	case "plus":
+		return '+'
+	case "sol":
+		return '/'
+	case "equals":
+		return '='
+	case "num":
+		return '#'
+	case "excl":
+		return '!'
+	case "dollar":
+		return '$'
+	case "percnt":
+		return '%'
+	case "lpar":
+		return '('
+	case "rpar":
+		return ')'
+	case "ast", "midast":
+		return '*'
+	case "comma":
+		return ','
+	case "period":
+		return '.'
+	case "colon":
+		return ':'
+	case "semi":
+		return ';'
+	case "quest":
+		return '?'
+	case "commat":
+		return '@'
+	case "lsqb", "lbrack":
+		return '['
+	case "bsol":
+		return '\\'
+	case "rsqb", "rbrack":
+		return ']'
+	case "Hat":
+		return '^'
+	case "lowbar":
+		return '_'
+	case "grave":
+		return '`'
+	case "lcub", "lbrace":
+		return '{'
+	case "verbar", "vert":
+		return '|'
+	case "rcub", "rbrace":
+		return '}'
+	}
+	return 0
+}

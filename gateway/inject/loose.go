@@ -1,0 +1,251 @@
+package inject
+
+import (
+	"bytes"
+	"strings"
+)
+
+// loose finds values of which some bytes, or all, stand in a text escaped,
+// each in a way of its own, and encodings that lines are broken in. What a
+// seeker finds, as it is, it does not.
+//
+// It looks at escapes and line breaks alone: one that a value goes over is
+// preceded by the beginning of that value, up to the first of them as it is.
+type loose struct {
+	values  []looseValue
+	at      [256][]spot  // by byte: where in values it stands
+	starts  [256][]int32 // by byte: values that begin with it
+	early   [256]bool    // bytes with which the first line of a wrapped value may end that is too short to be known by
+	wrapped bool         // some value is broken into lines
+	tri     [1 << 10]uint64
+	longest int // of all forms, in bytes
+	least   int // length of the shortest value
+}
+
+type looseValue struct {
+	text    string
+	owner   int
+	wrapped bool // lines may be broken in it
+}
+
+// spot is a place in a value.
+type spot struct{ value, k int32 }
+
+const (
+	// lineLeast is the shortest line that is broken, in bytes, but for the
+	// first.
+	lineLeast = 16
+	// maxBreak is the longest break of a line, escaped, in bytes.
+	maxBreak = 2 * maxEscape
+)
+
+func newLoose(values []looseValue) *loose {
+	l := &loose{values: values, least: 1 << 30}
+	for i, v := range values {
+		l.longest = max(l.longest, maxEscape*len(v.text)+maxBreak*(len(v.text)/lineLeast+2))
+		l.least = min(l.least, len(v.text))
+		l.starts[v.text[0]] = append(l.starts[v.text[0]], int32(i))
+		for k := range len(v.text) {
+			c := v.text[k]
+			l.at[c] = append(l.at[c], spot{int32(i), int32(k)})
+		}
+		if v.wrapped {
+			l.wrapped = true
+			l.early[v.text[0]], l.early[v.text[1]] = true, true
+			for k := 0; k+3 <= len(v.text); k++ {
+				h := trigram(v.text[k], v.text[k+1], v.text[k+2])
+				l.tri[h>>6] |= 1 << (h & 63)
+			}
+		}
+	}
+	return l
+}
+
+func trigram(a, b, c byte) uint16 {
+	return uint16((uint32(a) | uint32(b)<<8 | uint32(c)<<16) * 0x9e3779b1 >> 16)
+}
+
+func (l *loose) seen(a, b, c byte) bool {
+	h := trigram(a, b, c)
+	return l.tri[h>>6]>>(h&63)&1 == 1
+}
+
+// index returns where in text c stands first from from on; len(text) when it
+// does not.
+func index[T string | []byte](text T, from int, c byte) int {
+	i := -1
+	switch t := any(text).(type) {
+	case string:
+		i = strings.IndexByte(t[from:], c)
+	case []byte:
+		i = bytes.IndexByte(t[from:], c)
+	}
+	if i < 0 {
+		return len(text)
+	}
+	return from + i
+}
+
+// eachLoose calls found for every value of l in text, in the order of the
+// first escape or line break of each.
+func eachLoose[T string | []byte](l *loose, text T, found func(owner, start, end int)) {
+	triggers := [...]byte{'%', '\\', '&', '\n'}
+	var next [len(triggers)]int
+	for t, c := range triggers {
+		next[t] = index(text, 0, c)
+	}
+	if !l.wrapped {
+		next[3] = len(text)
+	}
+	for {
+		t := 0
+		for u := range next {
+			if next[u] < next[t] {
+				t = u
+			}
+		}
+		i := next[t]
+		if i == len(text) {
+			return
+		}
+		next[t] = index(text, i+1, triggers[t])
+		around(l, text, i, found)
+	}
+}
+
+// around finds the values whose first escape or line break begins at text[i].
+func around[T string | []byte](l *loose, text T, i int, found func(owner, start, end int)) {
+	u := unit{b: [4]byte{'\n'}, n: 1, size: 1}
+	if text[i] != '\n' {
+		if u = unescapeAt(text, i); u.size == 0 {
+			return
+		}
+	}
+	for _, s := range l.at[u.b[0]] {
+		if end, ok := goesOver(l, text, i, s); ok {
+			found(l.values[s.value].owner, i-int(s.k), end)
+		}
+	}
+	if !l.wrapped || u.n != 1 || u.b[0] != '\n' && u.b[0] != '\r' {
+		return
+	}
+	if text[i] == '\n' && i > 0 && text[i-1] == '\r' {
+		i--
+	}
+	if i == 0 || i >= 3 && !l.early[text[i-1]] && !l.seen(text[i-3], text[i-2], text[i-1]) {
+		return
+	}
+	for _, s := range l.at[text[i-1]] {
+		if s.k++; l.values[s.value].wrapped && int(s.k) < len(l.values[s.value].text) {
+			if end, ok := goesOver(l, text, i, s); ok {
+				found(l.values[s.value].owner, i-int(s.k), end)
+			}
+		}
+	}
+}
+
+// goesOver says whether a value whose first bytes, up to s, stand before
+// text[i] goes on there to its end.
+func goesOver[T string | []byte](l *loose, text T, i int, s spot) (end int, ok bool) {
+	v, k := &l.values[s.value], int(s.k)
+	if i < k || k > 0 && text[i-1] != v.text[k-1] || string(text[i-k:i]) != v.text[:k] {
+		return 0, false
+	}
+	end, fate := follow(text, i, v, k)
+	return end, fate == entire
+}
+
+// How far a text goes along with a value.
+type along uint8
+
+const (
+	apart  along = iota
+	part         // to the end of the text
+	entire       // to the end of the value
+)
+
+// follow says how far text goes along with v from v.text[k] on.
+func follow[T string | []byte](text T, i int, v *looseValue, k int) (end int, fate along) {
+	line, breaks := lineLeast, 0 // bytes since the last break, and its length
+	for k < len(v.text) {
+		if i >= len(text) {
+			return i, part
+		}
+		c, u := text[i], unit{}
+		if isEscape(c) {
+			u = unescapeAt(text, i)
+		}
+		switch {
+		case c == v.text[k] && k == len(v.text)-1:
+			i, k = i+1, k+1 // also where it begins an escape of itself
+		case u.size > 0 && len(v.text)-k >= u.n && v.text[k:k+u.n] == string(u.b[:u.n]):
+			i, k, line, breaks = i+u.size, k+u.n, line+1, 0
+		case c == v.text[k] && !u.cut:
+			i, k, line, breaks = i+1, k+1, line+1, 0
+		case u.cut:
+			return i, part
+		case v.wrapped && (line >= lineLeast || breaks == 1) && (c == '\r' || c == '\n'):
+			i, line, breaks = i+1, 0, breaks+1
+		case v.wrapped && (line >= lineLeast || breaks == 1) && u.n == 1 && (u.b[0] == '\r' || u.b[0] == '\n'):
+			i, line, breaks = i+u.size, 0, breaks+1
+		default:
+			return i, apart
+		}
+	}
+	return i, entire
+}
+
+// open returns where in text a value may have begun that goes on behind its
+// end; len(text) when none has.
+func (l *loose) open(text []byte) int {
+	for i := max(0, len(text)-l.longest+1); i < len(text); i++ {
+		c := text[i]
+		if len(l.starts[c]) == 0 && !isEscape(c) {
+			continue
+		}
+		if isEscape(c) {
+			u := unescapeAt(text, i)
+			if u.cut {
+				return i
+			}
+			if u.size > 0 {
+				c = u.b[0]
+			}
+		}
+		for _, v := range l.starts[c] {
+			if _, fate := follow(text, i, &l.values[v], 0); fate == part {
+				return i
+			}
+		}
+	}
+	return len(text)
+}
+
+// remainder says whether b may be what is left of an escape.
+func remainder(b []byte) bool {
+	for i, c := range b {
+		if unhex(c) > 15 && !(i == 0 && (c == 'u' || c == 'x' || c == '#')) && !(c == 'x' && i == 1 && b[0] == '#') && !(c == ';' && i == len(b)-1) {
+			return false
+		}
+	}
+	return true
+}
+
+// tail returns how much of the beginning of text is the end of a value, of
+// minRaw bytes and more, and whether all of it is inside one. The first escape
+// may be cut.
+func (l *loose) tail(text []byte) (n int, inside bool) {
+	for skip := 0; skip < min(maxEscape, len(text)) && (skip == 0 || remainder(text[:skip])); skip++ {
+		for i := range l.values {
+			v := &l.values[i]
+			for k := 1; k < len(v.text); k++ {
+				end, fate := follow(text, skip, v, k)
+				inside = inside || fate == part && (skip == 0 && end > 0 || end-skip >= minRaw)
+				if fate == entire && len(v.text)-k >= minRaw {
+					n = max(n, end)
+				}
+			}
+		}
+	}
+	return n, inside
+}
