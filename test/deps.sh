@@ -5,7 +5,7 @@
 set -eu
 
 # program:package
-all="gcc:gcc curl:curl git:git ssh-keygen:openssh-client python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus qemu-system-x86_64:qemu-system-x86 nsenter:util-linux busybox:busybox-static prometheus-alertmanager:prometheus-alertmanager rsyslogd:rsyslog dockerd:docker.io podman:podman runc:runc wget:wget ps:procps cargo:cargo javac:default-jdk-headless docker-compose:docker-compose groff:groff setpriv:util-linux skopeo:skopeo docker-registry:docker-registry"
+all="gcc:gcc curl:curl git:git ssh-keygen:openssh-client python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus qemu-system-x86_64:qemu-system-x86 nsenter:util-linux busybox:busybox-static prometheus-alertmanager:prometheus-alertmanager rsyslogd:rsyslog dockerd:docker.io podman:podman runc:runc wget:wget ps:procps cargo:cargo javac:default-jdk-headless docker-compose:docker-compose groff:groff setpriv:util-linux git-lfs:git-lfs mvn:maven dpkg-scanpackages:dpkg-dev chromium-headless-shell:chromium-headless-shell skopeo:skopeo docker-registry:docker-registry"
 wanted=${*:-}
 
 lacking() {
@@ -19,6 +19,10 @@ lacking() {
 	if [ -z "$wanted" ]; then
 		/usr/bin/python3 -c 'import requests' >/dev/null 2>&1 || echo python3-requests
 		/usr/bin/python3 -c 'import requests_oauthlib' >/dev/null 2>&1 || echo python3-requests-oauthlib
+		for module in httpx h2 aiohttp pycurl; do
+			/usr/bin/python3 -c "import $module" >/dev/null 2>&1 || echo "python3-$module"
+		done
+		/usr/bin/python3 -c 'import grpc' >/dev/null 2>&1 || echo python3-grpcio
 		/usr/bin/python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
 		[ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 		ls /usr/lib/*/rsyslog/lmnsd_ossl.so >/dev/null 2>&1 || echo rsyslog-openssl
@@ -65,6 +69,26 @@ if [ -z "$wanted" ] && ! ls "$kernel"/boot/vmlinuz-* >/dev/null 2>&1; then
 	fi
 	if ! ls "$kernel"/boot/vmlinuz-* >/dev/null 2>&1; then
 		echo "missing: the Debian kernel linux-image-cloud-amd64, unpacked in $kernel" >&2
+		[ "${CI:-}" != true ] || exit 1
+	fi
+fi
+
+# What the tests of clients drive from the npm registry: the versions of the
+# lock file, and none of the packages' own install scripts.
+listed=$(dirname "$0")/clients/npm
+modules=/var/cache/sallyport-test/npm
+if [ -z "$wanted" ] && ! cmp -s "$listed/package-lock.json" "$modules/installed"; then
+	if [ "$(id -u)" = 0 ] && command -v npm >/dev/null 2>&1; then
+		echo "installing in $modules: what $listed/package.json lists"
+		rm -rf "$modules"
+		mkdir -p "$modules"
+		cp "$listed/package.json" "$listed/package-lock.json" "$modules/"
+		if (cd "$modules" && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier >/dev/null); then
+			cp "$listed/package-lock.json" "$modules/installed"
+		fi
+	fi
+	if ! [ -e "$modules/installed" ]; then
+		echo "missing: what $listed/package.json lists, installed in $modules" >&2
 		[ "${CI:-}" != true ] || exit 1
 	fi
 fi

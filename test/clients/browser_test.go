@@ -1,0 +1,36 @@
+//go:build linux
+
+package clients_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+)
+
+// browsers are driven without a screen. What they would tell their makers is
+// refused as any other request is.
+func browsers() []client {
+	return []client{
+		{name: "Chromium (headless)", prints: []string{"<p>200 /api"}, refusal: "sallyport: host_not_allowed", serve: page, script: `
+chromium-headless-shell --virtual-time-budget=20000 --dump-dom "https://HOST/#$API_KEY"
+chromium-headless-shell --dump-dom https://BLOCKED/`},
+	}
+}
+
+// page is one whose script makes a request with the key, which it finds in
+// the address.
+func page(_ *testing.T, s *site) {
+	const text = `<!doctype html><title>page</title><p>waiting</p><script>
+fetch("/api", { headers: { authorization: "Bearer " + location.hash.slice(1) } })
+  .then(async (r) => { document.querySelector("p").textContent = r.status + " " + await r.text(); });
+</script>`
+	origin(s.host).SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		body := text
+		if r.URL.Path != "/" {
+			body = r.URL.Path
+		}
+		_, _ = io.WriteString(w, body)
+	}))
+}
