@@ -1,9 +1,14 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // BenchmarkWrite is what a decision costs until it is in the kernel's hands.
@@ -66,4 +71,82 @@ func BenchmarkReadRareReason(b *testing.B) {
 		}
 	}
 	b.SetBytes(int64(l.Stats().Bytes))
+}
+
+// BenchmarkSustained is what the log takes for good: records are written by
+// many at once, and the time is over when all are indexed too.
+func BenchmarkSustained(b *testing.B) {
+	l := openTest(b, Options{Dir: filepath.Join(b.TempDir(), "audit"), RetainBytes: 4 << 30})
+	b.SetParallelism(32)
+	b.ReportAllocs()
+	start := cpuTime()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := l.Write(decision()); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	written := b.Elapsed()
+	for !indexed(b, l) {
+		time.Sleep(time.Millisecond)
+	}
+	reportCPU(b, start)
+	b.ReportMetric(float64(b.N)/written.Seconds(), "written/s")
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "indexed/s")
+}
+
+// indexed reports whether the index has what it can have of the log.
+func indexed(b *testing.B, l *Log) bool {
+	l.commitMu.Lock()
+	n, size := l.seg.n, l.seg.size
+	l.commitMu.Unlock()
+	x := newLookup(l.o.Dir, Filter{Verdict: "allow"})
+	if x == nil {
+		return n == 1 && size < 2*blockBytes
+	}
+	return size-x.upto[n] < 2*blockBytes
+}
+
+// BenchmarkRequest is what the log adds to a request: the record of its
+// decision, for which it waits, and that of its end. The processors' time is all
+// of it, with what is done in the background.
+func BenchmarkRequest(b *testing.B) {
+	allowed, ended := decision(), decision()
+	ended.Phase, ended.Verdict, ended.Rule, ended.Secrets, ended.DurationMS = PhaseEnd, "", nil, nil, 12.5
+	ended.Upstream, ended.Bytes = &Upstream{IP: "192.0.2.1", Port: 443, Reused: true}, &Bytes{Sent: 900, Received: 8000}
+	for _, at := range []int{1, 64} {
+		b.Run(fmt.Sprintf("at_once=%d", at), func(b *testing.B) {
+			l := openTest(b, Options{Dir: filepath.Join(b.TempDir(), "audit"), RetainBytes: 1 << 30})
+			waits := make([]time.Duration, b.N)
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			start := cpuTime()
+			for range at {
+				wg.Go(func() {
+					for {
+						n := int(next.Add(1)) - 1
+						if n >= b.N {
+							return
+						}
+						d, e := *allowed, *ended
+						begun := time.Now()
+						err := l.Write(&d)
+						waits[n] = time.Since(begun)
+						if err = errors.Join(err, l.Write(&e)); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			reportCPU(b, start)
+			slices.Sort(waits)
+			b.ReportMetric(float64(waits[len(waits)/2].Nanoseconds()), "p50-ns")
+			b.ReportMetric(float64(waits[len(waits)*99/100].Nanoseconds()), "p99-ns")
+		})
+	}
 }

@@ -49,6 +49,14 @@ func parseHead(line []byte) (h head, ok bool) {
 	return h, ok && h.seq > 0
 }
 
+// lineTime is the time of a record, for those who need no more of its head.
+func lineTime(line []byte) (time.Time, bool) {
+	if len(line) < len(headTime)+timeLen || string(line[:len(headTime)]) != headTime {
+		return time.Time{}, false
+	}
+	return parseStamp(line[len(headTime) : len(headTime)+timeLen])
+}
+
 // parseStamp reads what appendTime wrote.
 func parseStamp(b []byte) (time.Time, bool) {
 	var v [7]int

@@ -61,9 +61,7 @@ func (l *Log) append(entries []*entry) (int, error) {
 		e.Schema, e.Instance = Schema, l.instance
 		e.Time = l.stamp()
 		e.Seq = end.seq + 1
-		var id [idLen]byte
-		e.ID = string(appendID(id[:0], e.Time))
-		e.Prev = hex.EncodeToString(end.hash[:])
+		e.ID, e.Prev = placed(e.Time, end.hash)
 		start := len(b)
 		b = appendHead(b, e)
 		b = append(b, x.body...)
@@ -86,6 +84,16 @@ func (l *Log) append(entries []*entry) (int, error) {
 		return len(entries), nil
 	}
 	return l.keepWhole(b, max(n, 0)), err
+}
+
+// placed returns the ID and the text of prev of a record, in one piece of
+// memory.
+func placed(at time.Time, prev [32]byte) (id, hash string) {
+	var b [idLen + 64]byte
+	appendID(b[:0], at)
+	hex.Encode(b[idLen:], prev[:])
+	s := string(b[:])
+	return s[:idLen], s[idLen:]
 }
 
 // keepWhole is the end of a write that stopped after n bytes of b: the whole

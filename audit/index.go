@@ -2,10 +2,10 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -48,6 +48,13 @@ type indexer struct {
 	done        bool   // the rest is what the last batch has left
 	first, last uint64 // segments
 	upto        int64  // in the last segment
+
+	block  blockIndex
+	far    int64     // how far behind it is worth telling, in bytes; tellBehind if it is 0
+	behind int64     // bytes that are not indexed yet
+	did    int64     // bytes that the last batch has indexed
+	most   int64     // the same when the present update began
+	told   time.Time // when that was last told; zero if it was not
 }
 
 func (x *indexer) path() string { return filepath.Join(x.dir, indexName) }
@@ -59,6 +66,7 @@ func (x *indexer) update(stop <-chan struct{}) error {
 	if need, err := x.needed(); err != nil || !need {
 		return err
 	}
+	x.most = 0
 	for {
 		more, err := x.batch()
 		if err != nil && !errors.Is(err, ErrBusy) {
@@ -68,6 +76,7 @@ func (x *indexer) update(stop <-chan struct{}) error {
 			}
 			more, err = x.batch()
 		}
+		x.tell(more)
 		if err != nil || !more {
 			return err
 		}
@@ -76,6 +85,26 @@ func (x *indexer) update(stop <-chan struct{}) error {
 			return nil
 		default:
 		}
+	}
+}
+
+// Progress is told of an index that is far behind, at the least so often.
+const (
+	tellBehind = 64 << 20
+	tellEvery  = 2 * time.Second
+)
+
+// tell says how far the building of an index is that takes long.
+func (x *indexer) tell(more bool) {
+	x.most = max(x.most, x.behind+x.did)
+	now := time.Now()
+	switch {
+	case !more && !x.told.IsZero():
+		x.logger.Info("index is complete")
+		x.told = time.Time{}
+	case more && x.most >= cmp.Or(x.far, tellBehind) && now.Sub(x.told) >= tellEvery:
+		x.told = now
+		x.logger.Info("index is being built", "done", fmt.Sprintf("%d%%", 100*(x.most-x.behind)/x.most), "left", fmt.Sprintf("%d MiB", x.behind>>20))
 	}
 }
 
@@ -106,7 +135,7 @@ func (x *indexer) batch() (more bool, err error) {
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
-	x.done, x.first, x.last = false, list[0], list[len(list)-1]
+	x.done, x.first, x.last, x.behind, x.did = false, list[0], list[len(list)-1], 0, 0
 	err = withBolt(x.path(), bbolt.Options{Timeout: indexWait}, func(db *bbolt.DB) error {
 		return db.Update(func(tx *bbolt.Tx) error {
 			root, err := tx.CreateBucketIfNotExists([]byte(indexVersion))
@@ -118,18 +147,17 @@ func (x *indexer) batch() (more bool, err error) {
 			}
 			left := blocksPerBatch
 			for i, n := range list {
-				before := left
 				if err := x.segment(root, n, i < len(list)-1, &left); err != nil {
 					return err
-				}
-				if left < before && i < len(list)-1 {
-					x.logger.Debug("segment indexed", "segment", segmentName(n), "of", segmentName(list[len(list)-1]))
 				}
 			}
 			more = left <= 0
 			return nil
 		})
 	})
+	if err != nil {
+		x.block = blockIndex{} // it may be in the middle of one
+	}
 	x.done = err == nil && !more
 	return more, err
 }
@@ -196,8 +224,9 @@ func (x *indexer) segment(root *bbolt.Bucket, n uint64, closed bool, left *int) 
 		upto = 0
 	}
 	b.FillPercent = 0.9
+	begun := upto
 	for ; *left > 0; *left-- {
-		end, err := indexBlock(b, f, upto, info.Size(), closed)
+		end, err := x.block.index(b, f, upto, info.Size(), closed)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
@@ -207,6 +236,8 @@ func (x *indexer) segment(root *bbolt.Bucket, n uint64, closed bool, left *int) 
 		upto = end
 	}
 	x.upto = upto
+	x.behind += info.Size() - upto
+	x.did += upto - begun
 	return b.Put([]byte("m"), append(key(uint64(upto)), key(first.seq)...))
 }
 
@@ -218,59 +249,4 @@ func readMark(b *bbolt.Bucket) (upto int64, seq uint64) {
 		return 0, 0
 	}
 	return int64(binary.BigEndian.Uint64(v)), binary.BigEndian.Uint64(v[8:])
-}
-
-// indexBlock indexes the block that begins at off and returns its end, which
-// is off if there are not enough lines yet.
-func indexBlock(b *bbolt.Bucket, r io.ReaderAt, off, size int64, closed bool) (int64, error) {
-	lines, err := readBlockAt(r, off, size, closed)
-	if err != nil || len(lines) == 0 {
-		return off, err
-	}
-	var from, to time.Time
-	counts := make(map[string]uint64)
-	for line := range bytes.Lines(lines) {
-		line = bytes.TrimSuffix(line, []byte{'\n'})
-		h, ok := parseHead(line)
-		if !ok {
-			continue
-		}
-		if from.IsZero() || h.time.Before(from) {
-			from = h.time
-		}
-		if h.time.After(to) {
-			to = h.time
-		}
-		lineTerms(line, func(t string) { counts[t]++ })
-	}
-	end := off + int64(len(lines))
-	for t, n := range counts {
-		k := append(append([]byte{'t'}, t...), key(uint64(off))...)
-		if err := b.Put(k, binary.AppendUvarint(nil, n)); err != nil {
-			return off, err
-		}
-	}
-	v := append(key(uint64(end)), key(uint64(from.UnixNano()))...)
-	return end, b.Put(append([]byte{'b'}, key(uint64(off))...), append(v, key(uint64(to.UnixNano()))...))
-}
-
-// readBlockAt reads at least blockBytes of whole lines at off, or what is left
-// of a closed segment. It returns nothing if there is less.
-func readBlockAt(r io.ReaderAt, off, size int64, closed bool) ([]byte, error) {
-	n := size - off
-	if n <= 0 || (n < blockBytes && !closed) {
-		return nil, nil
-	}
-	buf := make([]byte, min(n, blockBytes+2*maxRecord))
-	got, err := r.ReadAt(buf, off)
-	if err != nil && err != io.EOF {
-		return nil, err
-	}
-	buf = buf[:got]
-	if got > blockBytes {
-		if nl := bytes.IndexByte(buf[blockBytes:], '\n'); nl >= 0 {
-			return buf[:blockBytes+nl+1], nil
-		}
-	}
-	return buf[:bytes.LastIndexByte(buf, '\n')+1], nil
 }

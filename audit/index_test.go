@@ -1,9 +1,12 @@
 package audit
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -190,6 +193,25 @@ func TestIndexIsKeptInTheBackground(t *testing.T) {
 	}
 }
 
+// TestIndexTellsHowFarItIs: an index that takes long says so while it is built,
+// and when it is complete; one that is not far behind says nothing.
+func TestIndexTellsHowFarItIs(t *testing.T) {
+	dir := manyRecords(t, 20_000)
+	var out bytes.Buffer
+	x := newIndexer(dir)
+	x.logger, x.far = hclog.New(&hclog.LoggerOptions{Output: &out}), 1<<20
+	if err := x.update(nil); err != nil {
+		t.Fatal(err)
+	}
+	if s := out.String(); !regexp.MustCompile(`index is being built: done="?[1-9][0-9]?%"? left="[0-9]+ MiB"\n`).MatchString(s) || !strings.HasSuffix(s, "index is complete\n") {
+		t.Errorf("progress:\n%s", s)
+	}
+	out.Reset()
+	if err := x.update(nil); err != nil || out.Len() > 0 {
+		t.Errorf("%v, and it said %s", err, &out)
+	}
+}
+
 func TestSmallLogHasNoIndex(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
 	for range 2 {
@@ -223,7 +245,7 @@ func TestMembers(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := map[string]string{}
-			ok := members([]byte(test.in), func(name, value []byte) { got[string(name)] = string(value) })
+			ok := members([]byte(test.in), func(name, value []byte) bool { got[string(name)] = string(value); return true })
 			if diff := cmp.Diff(test.want, got); diff != "" || ok != test.ok {
 				t.Errorf("%v %s", ok, diff)
 			}
@@ -235,12 +257,14 @@ func FuzzMembers(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":["}",{"c":"]"}]},"d":"\\\""}`))
 	f.Add([]byte(`{"a":"`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		members(b, func(name, value []byte) { text(value) })
-		lineTerms(b, func(s string) {
+		members(b, func(name, value []byte) bool { text(value); return true })
+		var c termCounts
+		c.line(b)
+		for s := range c.counts {
 			if s == "" || s[len(s)-1] != 0 {
 				t.Fatalf("term %q", s)
 			}
-		})
+		}
 	})
 }
 
@@ -258,10 +282,11 @@ func BenchmarkIndexedRead(b *testing.B) {
 
 func BenchmarkLineTerms(b *testing.B) {
 	line := encode(decision())
+	var c termCounts
 	b.ReportAllocs()
 	start := cpuTime()
 	for b.Loop() {
-		lineTerms(line, func(string) {})
+		c.line(line)
 	}
 	reportCPU(b, start)
 }

@@ -6,13 +6,27 @@ import (
 )
 
 // members calls fn for each member of the object that b is, as far as it is
-// one. It takes the compact form that the log writes; names and values are as
-// they stand there. It reports whether b was read to its end.
-func members(b []byte, fn func(name, value []byte)) bool {
+// one, until fn returns false. It takes the compact form that the log writes;
+// names and values are as they stand there. It reports whether b was read to its
+// end.
+func members(b []byte, fn func(name, value []byte) bool) bool {
 	if len(b) < 2 || b[0] != '{' || b[len(b)-1] != '}' {
 		return false
 	}
-	b = b[1 : len(b)-1]
+	return inner(b[1:len(b)-1], fn)
+}
+
+// body calls fn for each member of a line that does not belong to its head.
+func body(line []byte, fn func(name, value []byte) bool) bool {
+	at := bytes.Index(line[:min(len(line), headRoom)], []byte(`,"kind":`))
+	if at < 0 || line[len(line)-1] != '}' {
+		return members(line, fn)
+	}
+	return inner(line[at+1:len(line)-1], fn)
+}
+
+// inner calls fn for each member of what stands between braces.
+func inner(b []byte, fn func(name, value []byte) bool) bool {
 	for len(b) > 0 {
 		n := stringLen(b)
 		if n < 2 || n >= len(b) || b[n] != ':' {
@@ -21,10 +35,9 @@ func members(b []byte, fn func(name, value []byte)) bool {
 		name := b[1 : n-1]
 		b = b[n+1:]
 		n = valueLen(b)
-		if n <= 0 {
+		if n <= 0 || !fn(name, b[:n]) {
 			return false
 		}
-		fn(name, b[:n])
 		b = b[n:]
 		if len(b) > 0 {
 			if b[0] != ',' || len(b) == 1 {

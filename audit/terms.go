@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"strings"
 )
@@ -31,79 +32,166 @@ func term(dim byte, value string) string {
 	return string(dim) + value + "\x00"
 }
 
-// lineFacts are what of a line the index knows.
+// lineFacts are what of a line the index knows: JSON values, as they stand in
+// it.
 type lineFacts struct {
-	kind, verdict, host string
-	sandboxes, reasons  []string
+	kind, verdict, host []byte
+	reason, spared      []byte
+	name, id            []byte // of the sandbox
 	alerts              bool
 }
 
 // read takes the facts from a line.
 func (f *lineFacts) read(line []byte) {
-	members(line, func(name, v []byte) {
+	var asked []byte
+	body(line, func(name, v []byte) bool {
 		switch string(name) {
 		case "kind":
-			f.kind = text(v)
-			f.alerts = f.alerts || f.kind == string(KindAlert)
+			f.kind = v
+			f.alerts = string(v) == `"`+string(KindAlert)+`"`
 		case "verdict":
-			f.verdict = text(v)
+			f.verdict = v
 		case "reason":
-			f.reasons = append(f.reasons, text(v))
+			f.reason = v
 		case "would":
-			f.reasons = append(f.reasons, only(v, "reason")...)
+			f.spared = only(v, "reason")
 		case "sandbox":
-			f.sandboxes = only(v, "name", "id")
+			f.name, f.id = only(v, "name"), only(v, "id")
 		case "host":
-			f.host = strings.ToLower(text(v))
+			f.host = v
 		case "dns":
-			if name := only(v, "qname"); f.host == "" && len(name) > 0 {
-				f.host = strings.ToLower(name[0])
-			}
-		case "alert":
-			f.alerts = true
+			asked = only(v, "qname")
 		case "severity":
-			s := Severity(text(v))
-			f.alerts = f.alerts || s == High || s == Critical
+			f.alerts = f.alerts || string(v) == `"`+string(High)+`"` || string(v) == `"`+string(Critical)+`"`
+		case "tls", "http", "upstream", "rule", "policy": // what is asked for stands before them
+			return false
 		}
+		return true
 	})
+	// In a value the quotes of it have a backslash each.
+	f.alerts = f.alerts || bytes.Contains(line, []byte(`,"alert":"`))
+	if f.host == nil {
+		f.host = asked
+	}
 }
 
-// only returns the texts of the members of object with one of the names.
-func only(object []byte, names ...string) (list []string) {
-	members(object, func(name, v []byte) {
-		for _, n := range names {
-			if n == string(name) {
-				list = append(list, text(v))
-			}
+// only returns the member of object with the name.
+func only(object []byte, name string) (value []byte) {
+	members(object, func(n, v []byte) bool {
+		if string(n) == name {
+			value = v
 		}
+		return value == nil
 	})
-	return list
+	return value
 }
 
-// lineTerms calls add for each term of a line.
-func lineTerms(line []byte, add func(term string)) {
-	var f lineFacts
+// termCounts counts the terms of lines. It makes no garbage for what it has
+// seen.
+type termCounts struct {
+	counts map[string]*uint64
+	buf    []byte
+	facts  lineFacts
+}
+
+// line counts the terms of one line.
+func (c *termCounts) line(line []byte) {
+	c.facts = lineFacts{}
+	f := &c.facts
 	f.read(line)
-	value := func(dim byte, s string) {
-		if s != "" {
-			add(term(dim, s))
+	c.value(dimKind, f.kind)
+	c.value(dimVerdict, f.verdict)
+	c.value(dimHost, f.host)
+	if f.alerts {
+		c.add(append(c.buf[:0], dimAlert, 0))
+	}
+	for _, r := range [][]byte{f.reason, f.spared} {
+		c.value(dimReason, r)
+	}
+	for _, s := range [][]byte{f.name, f.id} {
+		c.value(dimSandbox, s)
+		for _, r := range [][]byte{f.reason, f.spared} {
+			c.pair(s, r)
 		}
 	}
-	value(dimKind, f.kind)
-	value(dimVerdict, f.verdict)
-	value(dimHost, f.host)
-	if f.alerts {
-		add(term(dimAlert, ""))
-	}
-	for _, r := range f.reasons {
-		value(dimReason, r)
-	}
-	for _, s := range f.sandboxes {
-		value(dimSandbox, s)
-		for _, r := range f.reasons {
-			if s != "" && r != "" {
-				add(term(dimSandboxReason, s+"\n"+r))
+}
+
+// value counts the term of a value in a dimension, none if it is absent.
+func (c *termCounts) value(dim byte, v []byte) {
+	raw, ok := simple(v)
+	if !ok || len(raw) > maxTerm {
+		if s := text(v); s != "" {
+			if dim == dimHost {
+				s = strings.ToLower(s)
 			}
+			c.add([]byte(term(dim, s)))
+		}
+		return
+	}
+	if len(raw) == 0 {
+		return
+	}
+	b := append(append(c.buf[:0], dim), raw...)
+	if dim == dimHost {
+		lower(b[1:])
+	}
+	c.add(append(b, 0))
+}
+
+// pair counts the term of a sandbox and a reason together.
+func (c *termCounts) pair(sandbox, reason []byte) {
+	s, simpleS := simple(sandbox)
+	r, simpleR := simple(reason)
+	if !simpleS || !simpleR || len(s)+len(r) >= maxTerm {
+		if s, r := text(sandbox), text(reason); s != "" && r != "" {
+			c.add([]byte(term(dimSandboxReason, s+"\n"+r)))
+		}
+		return
+	}
+	if len(s) > 0 && len(r) > 0 {
+		b := append(append(c.buf[:0], dimSandboxReason), s...)
+		c.add(append(append(append(b, '\n'), r...), 0))
+	}
+}
+
+func (c *termCounts) add(term []byte) {
+	if n := c.counts[string(term)]; n != nil {
+		*n++
+	} else {
+		if c.counts == nil {
+			c.counts = make(map[string]*uint64)
+		}
+		n := uint64(1)
+		c.counts[string(term)] = &n
+	}
+	if cap(term) > cap(c.buf) {
+		c.buf = term[:0]
+	}
+}
+
+// simple returns what is between the quotes of a JSON string without escapes
+// and characters beyond ASCII, and whether v is one. Absent is "".
+func simple(v []byte) (raw []byte, ok bool) {
+	if len(v) == 0 {
+		return nil, true
+	}
+	if len(v) < 2 || v[0] != '"' {
+		return nil, false
+	}
+	raw = v[1 : len(v)-1]
+	for _, ch := range raw {
+		if !plain(ch) {
+			return nil, false
+		}
+	}
+	return raw, true
+}
+
+// lower makes ASCII letters small.
+func lower(b []byte) {
+	for i, ch := range b {
+		if 'A' <= ch && ch <= 'Z' {
+			b[i] = ch + 'a' - 'A'
 		}
 	}
 }
