@@ -8,7 +8,7 @@ PREFIX  ?= /usr/local
 # The tests drive real clients; test/deps.sh says which of them are missing.
 TESTFLAGS ?= -race -timeout 20m
 
-.PHONY: build install demo test unit e2e cases fuzz bench ci lint deps deb image clean help
+.PHONY: build install demo test unit e2e cases fuzz bench bench-check bench-packages ci lint deps deb image clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -51,8 +51,22 @@ FUZZTIME ?= 30s
 fuzz: ## every fuzz target for FUZZTIME
 	GO=$(GO) FUZZTIME=$(FUZZTIME) sh test/fuzz.sh
 
-bench: ## benchmarks of the packages
+bench-packages: ## benchmarks of the packages
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+bench: bin/bench ## beside other proxies: tables, test/bench/RESULTS.md, a picture; root, 40 min (BENCHFLAGS)
+	sh test/deps.sh nginx haproxy squid mitmdump dnsmasq unbound
+	bin/bench -results test/bench $(BENCHFLAGS)
+
+# In continuous integration machines are noisy, and time is short.
+bench-check: BENCHFLAGS ?= $(if $(CI),-share 0.6 -rounds 3 -length 1s)
+bench-check: bin/bench ## is it slower, beside other proxies, than it was? root, 2 min (KEEP=1: keep the new ratios)
+	sh test/deps.sh nginx dnsmasq
+	bin/bench $(if $(KEEP),-keep,-check) -baseline test/bench/baseline.json -only W1,W2,W9 \
+		-peers splice,nginx,dnsmasq,sallyport-netns,sallyport-100k-netns $(BENCHFLAGS)
+
+bin/bench: build $(shell find test/bench -name '*.go') go.mod go.sum
+	CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./test/bench/cmd
 
 ci: export CI = true
 ci: test demo ## what continuous integration runs

@@ -24,6 +24,7 @@ import (
 // bench is one run.
 type bench struct {
 	options
+	first    int // round
 	world    *peers.World
 	all      []*peers.Peer // those that were started and answer
 	gateways map[string]*peers.Gateway
@@ -164,7 +165,7 @@ func (b *bench) run() error {
 // rounds measures each peer once a round, so that what the machine does
 // meanwhile falls on all of them. Every other round is in reverse.
 func (b *bench) rounds(w workload, list []*peers.Peer) error {
-	for round := range b.options.rounds {
+	for round := b.first; round < b.first+b.options.rounds; round++ {
 		order := slices.Clone(list)
 		if round%2 == 1 {
 			slices.Reverse(order)

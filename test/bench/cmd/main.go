@@ -72,8 +72,8 @@ func enter(args []string) error {
 // within is the benchmark itself.
 func within(args []string) error {
 	var o options
-	var binary, only, named, results, baseline string
-	var check, keep bool
+	var binary, only, named string
+	var out outcome
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&binary, "sallyport", "bin/sallyport", "the program that is measured")
 	f.StringVar(&only, "only", "", "workloads, as W1,W2; all by default")
@@ -82,10 +82,11 @@ func within(args []string) error {
 	f.BoolVar(&o.quick, "quick", false, "little of everything, once: does it work?")
 	f.StringVar(&o.profiles, "profiles", "", "folder that CPU profiles of sallyport are written to")
 	f.DurationVar(&o.length, "length", 0, "length of a measurement (2s)")
-	f.StringVar(&results, "results", "", "folder that RESULTS.md and speed.svg are written to")
-	f.StringVar(&baseline, "baseline", "", "file of kept ratios that are compared with, or with -keep written")
-	f.BoolVar(&check, "check", false, "fail if a ratio is much worse than in the baseline")
-	f.BoolVar(&keep, "keep", false, "write the baseline")
+	f.StringVar(&out.results, "results", "", "folder that RESULTS.md and speed.svg are written to")
+	f.StringVar(&out.baseline, "baseline", "", "file of kept ratios that are compared with, or with -keep written")
+	f.BoolVar(&out.check, "check", false, "fail if a ratio is much worse than in the baseline")
+	f.BoolVar(&out.keep, "keep", false, "write the baseline")
+	f.Float64Var(&out.share, "share", 0.10, "by how much of itself a ratio may be worse")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func within(args []string) error {
 	if err := b.run(); err != nil {
 		return err
 	}
-	return b.finish(results, baseline, check, keep)
+	return b.finish(out)
 }
 
 func list(s string) []string {

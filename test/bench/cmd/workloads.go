@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"sallyport/test/bench/load"
@@ -20,6 +19,7 @@ type workload struct {
 	ratio     report.Metric
 	to        []string // whose ratios the table shows
 	peers     []string // "": those of ordinary()
+	drawn     bool     // in the picture
 	fresh     bool     // needs a new process
 	pause     time.Duration
 	special   func(*bench, workload) error // instead of rounds of the job
@@ -51,11 +51,11 @@ func workloads() []workload {
 	resumed := small(load.NewConn, 16)
 	resumed.Resume = true
 	return []workload{
-		{id: "W1", title: "1 KiB, 100 kept connections", job: job(small(load.KeepAlive, 100)), metrics: perRequest, ratio: report.CPU, to: usual},
-		{id: "W1k", title: "64 KiB, 20 kept connections", job: job(load.Job{Kind: load.KeepAlive, Path: "/bytes?n=65536", Conns: 20}), metrics: perRequest, ratio: report.CPU, to: usual},
-		{id: "W2", title: "a new connection for each request, full handshakes", job: job(small(load.NewConn, 16)), metrics: perRequest, ratio: report.CPU, to: usual},
-		{id: "W2r", title: "the same with resumed handshakes", job: job(resumed), metrics: perRequest, ratio: report.CPU, to: usual},
-		{id: "W3", title: "a new name for each request", metrics: perRequest, ratio: report.CPU, to: []string{"goproxy", "squid", "nginx"}, pause: 3 * time.Second,
+		{id: "W1", drawn: true, title: "1 KiB, 100 kept connections", job: job(small(load.KeepAlive, 100)), metrics: perRequest, ratio: report.CPU, to: usual},
+		{id: "W1k", drawn: true, title: "64 KiB, 20 kept connections", job: job(load.Job{Kind: load.KeepAlive, Path: "/bytes?n=65536", Conns: 20}), metrics: perRequest, ratio: report.CPU, to: usual},
+		{id: "W2", drawn: true, title: "a new connection for each request, full handshakes", job: job(small(load.NewConn, 16)), metrics: perRequest, ratio: report.CPU, to: usual},
+		{id: "W2r", drawn: true, title: "the same with resumed handshakes", job: job(resumed), metrics: perRequest, ratio: report.CPU, to: usual},
+		{id: "W3", drawn: true, title: "a new name for each request", metrics: perRequest, ratio: report.CPU, to: []string{"goproxy", "squid", "nginx"}, pause: 3 * time.Second,
 			job: func(o options, round int) load.Job {
 				return load.Job{Kind: load.NewName, Path: "/small", Host: origin.NewZone, Conns: 8, Count: o.names, Serial: round}
 			}},
@@ -66,11 +66,15 @@ func workloads() []workload {
 		{id: "W5", title: "latency at 200 requests a second", job: job(load.Job{Kind: load.Paced, Path: "/small", Rate: 200}), metrics: []report.Metric{report.P50, report.P99, report.CPU}, ratio: report.P50, to: []string{"direct", "splice", "goproxy"}},
 		{id: "W6", title: "memory of 2,000 idle connections", metrics: []report.Metric{report.Each, report.Memory}, ratio: report.Each, to: usual, fresh: true,
 			job: func(o options, _ int) load.Job { return load.Job{Kind: load.Idle, Path: "/small", Count: o.idle} }},
-		{id: "W7", title: "HTTP/2, 100 streams on one connection", job: job(load.Job{Kind: load.Streams, Path: "/small", Conns: 100}), metrics: perRequest, ratio: report.CPU, to: []string{"splice", "nginx", "goproxy-h2"}, peers: withH2()},
+		{id: "W7", drawn: true, title: "HTTP/2, 100 streams on one connection", job: job(load.Job{Kind: load.Streams, Path: "/small", Conns: 100}), metrics: perRequest, ratio: report.CPU, to: []string{"splice", "nginx", "goproxy-h2"}, peers: withH2()},
 		{id: "W8", title: "delay of server-sent events", job: job(load.Job{Kind: load.Events, Path: "/events?n=100&ms=10", Count: 100}), metrics: delay, ratio: report.P50, to: usual},
 		{id: "W8n", title: "delay of lines of JSON", job: job(load.Job{Kind: load.Events, Path: "/events?n=100&ms=10&type=application/x-ndjson", Count: 100}), metrics: delay, ratio: report.P50, to: usual},
 		{id: "W9", title: "DNS, 100,000 names known", metrics: []report.Metric{report.CPU, report.Rate, report.P50, report.P99}, ratio: report.Rate, to: []string{"dnsmasq", "unbound"},
-			peers: []string{"dnsmasq", "unbound", "sallyport-100k-netns"}, job: job(load.Job{Kind: load.Questions, Conns: 4, Names: someNames()})},
+			peers: []string{"dnsmasq", "unbound", "sallyport-100k-netns"}, job: job(load.Job{Kind: load.Questions, Conns: 4, Names: someNames(0, 200, 200)})},
+		{id: "W9n", title: "DNS, names that nobody has asked for before", metrics: []report.Metric{report.CPU, report.Rate, report.P50, report.P99}, ratio: report.P50, to: []string{"dnsmasq", "unbound"},
+			peers: []string{"dnsmasq", "unbound", "sallyport-100k-netns"}, job: func(_ options, round int) load.Job {
+				return load.Job{Kind: load.Once, Conns: 4, Names: someNames(50_000+1000*round, 1, 200)}
+			}},
 		{id: "W10", title: "W1 with more rules and secrets", job: job(small(load.KeepAlive, 100)), metrics: perRequest, ratio: report.CPU,
 			to:    []string{"sallyport-plain-netns", "sallyport-netns", "sallyport-10-netns"},
 			peers: []string{"sallyport-plain-netns", "sallyport-netns", "sallyport-1000s-netns", "sallyport-10-netns", "sallyport-100k-netns"}},
@@ -80,11 +84,11 @@ func workloads() []workload {
 	}
 }
 
-// someNames are a thousand of those that the name servers know.
-func someNames() []string {
+// someNames are n of those that the name servers know.
+func someNames(from, step, n int) []string {
 	var out []string
-	for i := range 1000 {
-		out = append(out, peers.RuleName(i*100))
+	for i := range n {
+		out = append(out, peers.RuleName(from+i*step))
 	}
 	return out
 }
@@ -130,9 +134,4 @@ func (o *options) fill() {
 			o.rounds = 1
 		}
 	}
-}
-
-// String says how much is done.
-func (o options) String() string {
-	return fmt.Sprintf("%d rounds of %v", o.rounds, o.length)
 }

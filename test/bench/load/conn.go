@@ -61,21 +61,41 @@ func (d *dialer) resumed() int64 {
 	return d.again.Load()
 }
 
-// where is the address that a connection to host is made to.
-func (d *dialer) where(host string) (string, error) {
+// where is the address that the i-th connection, to host, is made to. A name
+// has another address in each namespace.
+func (d *dialer) where(host string, i int) (string, error) {
 	if d.job.Target.Mode != ByName {
 		return d.job.Target.Address, nil
 	}
 	d.mu.Lock()
-	known := d.address[host]
-	d.mu.Unlock()
-	if known != "" {
+	defer d.mu.Unlock()
+	key := host
+	if n := len(d.job.Spaces); n > 0 {
+		key = host + " " + d.job.Spaces[i%n]
+	}
+	if known := d.address[key]; known != "" {
 		return known, nil
 	}
+	var err error
+	for range lookups {
+		var address string
+		if address, err = d.lookUp(host, i); err == nil {
+			d.address[key] = address
+			return address, nil
+		}
+	}
+	return "", err
+}
+
+// lookups is how often a name is asked for: datagrams may be lost.
+const lookups = 5
+
+// lookUp asks for a name where the i-th connection starts.
+func (d *dialer) lookUp(host string, i int) (string, error) {
 	m := new(dns.Msg)
 	m.SetQuestion(host+".", dns.TypeA)
 	var a *dns.Msg
-	err := d.in(0, func() (err error) {
+	err := d.in(i, func() (err error) {
 		a, _, err = (&dns.Client{Timeout: 2 * time.Second}).Exchange(m, d.job.Target.DNS)
 		return err
 	})
@@ -84,11 +104,7 @@ func (d *dialer) where(host string) (string, error) {
 	}
 	for _, rr := range a.Answer {
 		if r, ok := rr.(*dns.A); ok {
-			known = net.JoinHostPort(r.A.String(), "443")
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			d.address[host] = known
-			return known, nil
+			return net.JoinHostPort(r.A.String(), "443"), nil
 		}
 	}
 	return "", fmt.Errorf("%s has no address here: %s", host, dns.RcodeToString[a.Rcode])
@@ -117,7 +133,7 @@ func (d *dialer) in(i int, f func() error) error {
 
 // raw is a connection on which a handshake with host can be made.
 func (d *dialer) raw(host string, i int) (c net.Conn, err error) {
-	address, err := d.where(host)
+	address, err := d.where(host, i)
 	if err != nil {
 		return nil, err
 	}

@@ -78,12 +78,12 @@ func (w *worker) newConnections(j Job) func() {
 	if j.Kind == NewName {
 		host = func(i int) string { return fmt.Sprintf("h%d-%d.%s", j.Serial, i, j.Host) }
 		for i := range j.Count {
-			if _, err := w.pool.where(host(i)); err != nil {
+			if _, err := w.pool.where(host(i), i); err != nil {
 				w.fail(err)
 				break
 			}
 		}
-	} else if _, err := w.pool.where(j.Host); err != nil {
+	} else if _, err := w.pool.where(j.Host, 0); err != nil {
 		w.fail(err)
 	}
 	var next atomic.Int64
@@ -206,7 +206,7 @@ func (w *worker) bulk(j Job, size int, f func(*conn) error) func() {
 
 // idle: so many connections, each used once, kept until the job ends.
 func (w *worker) idle(j Job) func() {
-	if _, err := w.pool.where(j.Host); err != nil {
+	if _, err := w.pool.where(j.Host, 0); err != nil {
 		return func() { w.fail(err) }
 	}
 	request := w.pool.request(j.Host, j.Path)

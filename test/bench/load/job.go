@@ -49,7 +49,8 @@ const (
 	Idle      Kind = "idle"      // connections that are used once and kept
 	Streams   Kind = "streams"   // HTTP/2, many streams on one connection
 	Events    Kind = "events"    // a slow body, event by event
-	Questions Kind = "questions" // DNS
+	Questions Kind = "questions" // DNS, as fast as they are answered
+	Once      Kind = "once"      // DNS, each name once
 	Fetch     Kind = "fetch"     // one verified request, whose body is told
 )
 
@@ -161,6 +162,8 @@ func (w *worker) prepare(j Job) func() {
 		return w.events(j)
 	case Questions:
 		return w.questions(j)
+	case Once:
+		return w.onceEach(j)
 	case Fetch:
 		return w.fetch(j)
 	}

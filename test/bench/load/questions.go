@@ -5,6 +5,7 @@ package load
 import (
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -13,8 +14,37 @@ import (
 // inFlight is how many questions one socket has open.
 const inFlight = 16
 
-// questions: as many as are answered, over UDP, on so many sockets.
+// onceEach: each name once, on so many sockets.
+func (w *worker) onceEach(j Job) func() {
+	var next atomic.Int64
+	return func() {
+		w.timed(j.Conns, func(int) {
+			for i := int(next.Add(1) - 1); i < len(j.Names); i = int(next.Add(1) - 1) {
+				t := time.Now()
+				if _, err := w.pool.lookUp(j.Names[i], 0); err != nil {
+					w.fail(err)
+					continue
+				}
+				w.add([]int64{int64(time.Since(t))}, 0, nil)
+			}
+		})
+	}
+}
+
+// questions: as many as are answered, over UDP, on so many sockets. Each name
+// has been asked for once before.
 func (w *worker) questions(j Job) func() {
+	for _, name := range j.Names {
+		var err error
+		for range lookups {
+			if _, err = w.pool.lookUp(name, 0); err == nil {
+				break
+			}
+		}
+		if err != nil {
+			return func() { w.fail(err) }
+		}
+	}
 	var wires [][]byte
 	for _, name := range j.Names {
 		m := new(dns.Msg)

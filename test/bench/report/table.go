@@ -40,11 +40,12 @@ func (s Samples) Table(w io.Writer, workload, title string, metrics []Metric, ra
 	if len(to) > 0 {
 		fmt.Fprintf(w, "Ratios are of %s.\n\n", ratio)
 	}
-	writeRows(w, rows)
+	writeRows(w, rows, 1)
 }
 
-// writeRows writes a Markdown table whose columns stand in line.
-func writeRows(w io.Writer, rows [][]string) {
+// writeRows writes a Markdown table whose columns stand in line; the first so
+// many are text.
+func writeRows(w io.Writer, rows [][]string, text int) {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
@@ -54,7 +55,7 @@ func writeRows(w io.Writer, rows [][]string) {
 	for n, row := range rows {
 		for i, cell := range row {
 			pad := strings.Repeat(" ", width[i]-len([]rune(cell)))
-			if i > 0 && !strings.Contains(cell, "(") {
+			if i >= text && !strings.Contains(cell, "(") {
 				fmt.Fprintf(w, "| %s%s ", pad, cell)
 				continue
 			}
@@ -66,7 +67,7 @@ func writeRows(w io.Writer, rows [][]string) {
 		}
 		for i := range row {
 			right := ":"
-			if i == 0 {
+			if i < text {
 				right = "-"
 			}
 			fmt.Fprintf(w, "|%s%s", strings.Repeat("-", width[i]+1), right)
@@ -84,34 +85,36 @@ func (s Samples) lastError(workload, peer string) (last string) {
 	return last
 }
 
-// Verdicts writes what is to be reached, and whether it is.
+// Verdicts writes what is to be reached, what was measured with each capture,
+// and whether all of them reach it. It returns how many promises are not kept.
 func (s Samples) Verdicts(w io.Writer, targets []Target) (missed int) {
-	rows := [][]string{{"", "target", "sallyport", "measured", "met"}}
+	rows := [][]string{{"workload", "", "target", "measured", "met"}}
 	for _, t := range targets {
+		var got []string
+		met := true
 		for _, peer := range s.Peers(t.Workload) {
-			if !t.meant(peer) {
-				continue
+			if v := t.value(s, peer); t.meant(peer) && !math.IsNaN(v) {
+				got = append(got, short(peer)+" "+number(v))
+				met = met && t.met(v)
 			}
-			got := t.value(s, peer)
-			if math.IsNaN(got) {
-				continue
-			}
-			met := "yes"
-			if !t.met(got) {
-				met = "**no**"
-				if t.Must {
-					missed++
-				}
-			}
-			kind := "aim"
-			if t.Must {
-				kind = "must"
-			}
-			rows = append(rows, []string{t.Workload, kind + ": " + t.String(), strings.TrimPrefix(peer, "sallyport-"), number(got), met})
 		}
+		if len(got) == 0 {
+			continue
+		}
+		kind, verdict := "aim", "yes"
+		if t.Must {
+			kind = "must"
+		}
+		if !met {
+			verdict = "**no**"
+			if t.Must {
+				missed++
+			}
+		}
+		rows = append(rows, []string{t.Workload, kind, t.String(), strings.Join(got, ", "), verdict})
 	}
 	if len(rows) > 1 {
-		writeRows(w, rows)
+		writeRows(w, rows, 5)
 	}
 	return missed
 }

@@ -72,10 +72,21 @@ func (t Target) value(s Samples, peer string) float64 {
 	case t.To == "":
 		return s.Median(t.Workload, peer, t.Metric)
 	case t.Added != "":
-		zero := s.Median(t.Workload, t.Added, t.Metric)
-		return (s.Median(t.Workload, peer, t.Metric) - zero) / (s.Median(t.Workload, t.To, t.Metric) - zero)
+		zero := s.Series(t.Workload, t.Added, t.Metric)
+		return measure.Ratio(beyond(s.Series(t.Workload, peer, t.Metric), zero), beyond(s.Series(t.Workload, t.To, t.Metric), zero))
 	}
 	return s.Ratio(t.Workload, peer, t.To, t.Metric)
+}
+
+// beyond is what a series has more than another, round by round.
+func beyond(a, zero map[int]float64) map[int]float64 {
+	out := map[int]float64{}
+	for round, v := range a {
+		if z, ok := zero[round]; ok {
+			out[round] = v - z
+		}
+	}
+	return out
 }
 
 // Targets are those of the product. Those in a "must" line are promises, the
@@ -117,5 +128,5 @@ func Targets() []Target {
 	}
 }
 
-// short is a peer's name for a picture.
+// short is a peer's name in a column of sallyport's own.
 func short(peer string) string { return strings.TrimPrefix(peer, "sallyport-") }
