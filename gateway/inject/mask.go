@@ -15,9 +15,9 @@ const filler = '*'
 // It may be used for many responses at once.
 //
 // It finds a value that stands in a text as it is or encoded once, in the
-// ways that encodings lists. It does not find one that the upstream has
-// transformed otherwise: reversed, encrypted, encoded twice, in pieces, or
-// compressed inside a message (gRPC, WebSocket extensions).
+// ways that encodings and looseForms list. It does not find one that the
+// upstream has transformed otherwise: reversed, encrypted, in another case, in
+// pieces, or in a file that is compressed as such.
 type Masker struct {
 	seek  *seeker
 	names []string // of secrets, by owner of a pattern
@@ -108,6 +108,7 @@ type maskReader struct {
 	hit   func(name string)
 	edges bool // src is a part of a whole
 	first bool // nothing of it has been judged
+	firm  bool // how long src is has been said: no piece of a value goes out before the rest
 
 	held    []byte // read, and not judged yet
 	given   int    // how many bytes of held have been given back
@@ -170,7 +171,7 @@ func (r *maskReader) fill(b []byte) []byte {
 			spans = append(spans, r.cut(text, err != nil)...)
 		}
 		from, give := r.given, max(keep, r.given)
-		if !r.edges && r.m.seek.slight(text[keep:]) {
+		if !r.edges && !r.firm && r.m.seek.slight(text[keep:]) {
 			give = n
 		}
 		r.held = append(r.held[:0], text[keep:]...)

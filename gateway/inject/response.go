@@ -14,7 +14,8 @@ import (
 // Nothing is called after the body has ended or failed.
 //
 // Lengths stay as they are, unless the body is compressed: then it is
-// decompressed and compressed anew, and its length is not announced. A body
+// decompressed and compressed anew, and its length is not announced. So is a
+// message that is compressed by itself, but not compressed anew. A body
 // in a coding that cannot be undone is an error, and must not be delivered.
 //
 // For an upgrade (101) only the head is changed; Reader covers what the
@@ -26,12 +27,19 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 	}
 	inBody := func(name string) { hit(name, "response body") }
 	body := &maskedBody{m: m, resp: resp, src: resp.Body, hit: hit}
-	code := strings.ToLower(strings.TrimSpace(strings.Join(resp.Header["Content-Encoding"], ",")))
+	code, packed := strings.ToLower(strings.TrimSpace(strings.Join(resp.Header["Content-Encoding"], ","))), envelopeCoding(resp.Header)
 	switch {
 	case resp.Body == http.NoBody || resp.Request != nil && resp.Request.Method == http.MethodHead:
 		return nil
 	case resp.ContentLength == 0:
 		body.Reader = resp.Body // over HTTP/2, trailers may come all the same
+	case (code == "" || code == "identity") && packed != "":
+		r, err := m.envelopes(packed, resp.Body, inBody)
+		if err != nil {
+			return fmt.Errorf("response: %w", err)
+		}
+		body.Reader, resp.ContentLength = r, -1
+		resp.Header.Del("Content-Length")
 	case code == "" || code == "identity":
 		if resp.StatusCode == http.StatusPartialContent {
 			if severalParts(resp.Header) {
@@ -39,7 +47,7 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 			}
 			body.Reader = m.part(resp.Body, inBody)
 		} else {
-			body.Reader = m.Reader(resp.Body, inBody)
+			body.Reader = &maskReader{m: m, src: resp.Body, hit: inBody, firm: resp.ContentLength > 0}
 		}
 	case resp.StatusCode == http.StatusPartialContent:
 		return fmt.Errorf("response: a part of a body in the coding %.40q cannot be looked into", code)

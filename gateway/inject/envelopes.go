@@ -1,0 +1,144 @@
+package inject
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+const (
+	// maxPacked is the most of a compressed message that is held, in bytes.
+	maxPacked = 8 << 20
+	// maxUnpacked is the most that such a message may stand for, in bytes.
+	maxUnpacked = 32 << 20
+)
+
+// envelopeCoding returns the coding in which the messages of a body are
+// compressed, each by itself, as those of gRPC, gRPC-Web and Connect may be;
+// "" for none.
+func envelopeCoding(h http.Header) string {
+	media, _, _ := strings.Cut(strings.ToLower(h.Get("Content-Type")), ";")
+	media = strings.TrimSpace(media)
+	field := ""
+	switch {
+	case strings.HasPrefix(media, "application/grpc-web-text"):
+		return "" // it is base64, which is known as such, of what is not compressed
+	case strings.HasPrefix(media, "application/grpc"):
+		field = "Grpc-Encoding"
+	case strings.HasPrefix(media, "application/connect+"):
+		field = "Connect-Content-Encoding"
+	default:
+		return ""
+	}
+	code := strings.ToLower(strings.TrimSpace(strings.Join(h[field], ",")))
+	if code == "identity" {
+		return ""
+	}
+	return code
+}
+
+// envelopes returns src, a stream of messages of which each may be compressed,
+// with values covered in them. A compressed message with a value goes on
+// without compression; all others as they came.
+func (m *Masker) envelopes(coding string, src io.Reader, hit func(name string)) (io.Reader, error) {
+	c, err := codecOf(coding)
+	if err != nil {
+		return nil, err
+	}
+	return &envelopeReader{m: m, c: c, src: src, hit: hit}, nil
+}
+
+type envelopeReader struct {
+	m    *Masker
+	c    codec
+	src  io.Reader
+	hit  func(name string)
+	out  bytes.Buffer
+	open io.Reader // what is left of a message that is not compressed; nil: none
+}
+
+// envelopeHead is a byte of flags, of which the lowest says that the message
+// is compressed, and its length.
+const envelopeHead = 5
+
+func (r *envelopeReader) Read(b []byte) (int, error) {
+	for {
+		if r.out.Len() > 0 {
+			return r.out.Read(b)
+		}
+		if r.open != nil {
+			n, err := r.open.Read(b)
+			if err == io.EOF {
+				r.open, err = nil, nil
+			}
+			if n > 0 || err != nil || len(b) == 0 {
+				return n, err
+			}
+			continue
+		}
+		if err := r.next(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// next begins a message.
+func (r *envelopeReader) next() error {
+	var head [envelopeHead]byte
+	if _, err := io.ReadFull(r.src, head[:]); err != nil {
+		return err
+	}
+	size := binary.BigEndian.Uint32(head[1:])
+	if head[0]&1 == 0 {
+		r.out.Write(head[:])
+		r.open = &maskReader{m: r.m, src: &exactly{src: r.src, left: int64(size)}, hit: r.hit, firm: true}
+		return nil
+	}
+	if size > maxPacked {
+		return fmt.Errorf("response: a compressed message of %d bytes is not looked into", size)
+	}
+	packed := make([]byte, size)
+	if _, err := io.ReadFull(r.src, packed); err != nil {
+		return unexpected(err)
+	}
+	plain, err := io.ReadAll(io.LimitReader(&lazyDecoder{src: bytes.NewReader(packed), open: r.c.decoder}, maxUnpacked+1))
+	switch {
+	case err != nil && !(err == io.EOF && len(packed) == 0):
+		return fmt.Errorf("response: a message is not in the coding that it says: %w", err)
+	case len(plain) > maxUnpacked:
+		return errors.New("response: a compressed message stands for too much to be looked into")
+	}
+	found := false
+	r.m.cover(plain, func(name string) { found = true; r.hit(name) })
+	if found {
+		head[0] &^= 1
+		binary.BigEndian.PutUint32(head[1:], uint32(len(plain)))
+		packed = plain
+	}
+	r.out.Write(head[:])
+	r.out.Write(packed)
+	return nil
+}
+
+// exactly reads so many bytes, and no fewer.
+type exactly struct {
+	src  io.Reader
+	left int64
+}
+
+func (e *exactly) Read(b []byte) (int, error) {
+	if e.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := e.src.Read(b[:min(int64(len(b)), e.left)])
+	if e.left -= int64(n); err == io.EOF && e.left > 0 {
+		err = io.ErrUnexpectedEOF
+	} else if err == io.EOF {
+		err = nil
+	}
+	return n, err
+}
