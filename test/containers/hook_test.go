@@ -30,26 +30,7 @@ func once() []string {
 // first instruction has its network, and one that cannot be attached does not
 // start.
 func TestRuntimeAttachesFirst(t *testing.T) {
-	runtime, err := filepath.Abs(filepath.Join(hooks, "sallyport-runtime"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	control := filepath.Join(t.TempDir(), "control.sock")
-	t.Setenv("SALLYPORT", world.lab.Binary)
-	t.Setenv("SALLYPORT_SOCKET", control)
-	e, err := startEngine(world.lab, "--add-runtime", "sallyport="+runtime)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.close(); err != nil {
-			t.Error(err)
-		}
-	})
-	g := gatewayOf(t, e, ciPolicy)
-	if err := os.Symlink(g.Socket(), control); err != nil {
-		t.Fatal(err)
-	}
+	e, g := hooked(t, world.lab.Binary)
 	args := []string{"run", "--runtime", "sallyport", "--network", "none", "--label"}
 	for range 3 {
 		out, err := e.try(append(append(args, "sallyport.sandbox=ci", "--rm", image), once()...)...)
