@@ -21,12 +21,20 @@ func main() {
 	if handled, code := capture.ChildMain(os.Args); handled {
 		os.Exit(code)
 	}
-	if err := offerWebSocket(); err != nil {
-		fmt.Fprintln(os.Stderr, "sallyport: error:", err)
-		os.Exit(exitFailed)
+	if !callsOnly(os.Args) {
+		if err := offerWebSocket(); err != nil {
+			fmt.Fprintln(os.Stderr, "sallyport: error:", err)
+			os.Exit(exitFailed)
+		}
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte("sallyport"), 0) // what ps and top show; "exe" since offerWebSocket
 	os.Exit(execute(os.Args[1:]))
+}
+
+// callsOnly says whether a command does no more than to call a daemon. Hooks of
+// container runtimes do that while a container waits to start.
+func callsOnly(argv []string) bool {
+	return len(argv) > 1 && (argv[1] == "sandbox" || argv[1] == "reload")
 }
 
 // webSocketSetting makes net/http's server offer WebSocket over HTTP/2 (RFC
