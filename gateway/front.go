@@ -24,7 +24,7 @@ type front struct {
 	done   chan struct{}
 	once   sync.Once
 
-	strangers atomic.Int64 // connections to explicit proxies that showed no credential yet
+	strangers strangers
 }
 
 // maxStreams is how many requests of one HTTP/2 connection run at once.

@@ -231,6 +231,9 @@ func (g *Gateway) Forget(id string) {
 	g.opened.resetSandbox(id)
 	g.Upstream.CloseSandbox(id)
 	g.states.Delete(id)
+	if err := g.allowances.forget(id); err != nil {
+		g.Logger.Error("byte budgets of a sandbox that has ended are still kept", "sandbox", id, "error", err)
+	}
 }
 
 // Open returns how many connections of sandboxes are open.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"sallyport/audit"
 	"sallyport/gateway/upstream"
 	"sallyport/policy"
@@ -227,7 +229,8 @@ func TestH106SecondRequest(t *testing.T) {
 }
 
 // TestH120Slow: a client that says nothing, or little, is not waited for
-// without end, whatever it has said before (case H1-20).
+// without end, whatever it has said before, and what it began is on record
+// (case H1-20).
 func TestH120Slow(t *testing.T) {
 	l := newLab(t, func(d *Deps, _ *upstream.Options) {
 		d.Limits = Limits{HelloTimeout: 300 * time.Millisecond, HeadTimeout: 300 * time.Millisecond, IdleTimeout: time.Second, StallTimeout: 500 * time.Millisecond}
@@ -236,39 +239,57 @@ func TestH120Slow(t *testing.T) {
 	l.allow("api.test", o.port)
 	l.allow("plain.test", plain.port)
 	l.load()
+	on := func(c *tls.Conn, s string) net.Conn { return say(t, c, s) }
 	for _, tt := range []struct {
-		name string
-		open func(t *testing.T) net.Conn
+		name   string
+		open   func(t *testing.T) net.Conn
+		record string // kind, phase and reason of what must be on record
 	}{
-		{"nothing", func(t *testing.T) net.Conn { return l.raw(t, "api.test", o.port) }},
-		{"half a ClientHello", func(t *testing.T) net.Conn { return say(t, l.raw(t, "api.test", o.port), "\x16\x03\x01\x02\x00\x01") }},
-		{"nothing after the handshake", func(t *testing.T) net.Conn { return l.rawTLS(t, "api.test", o.port) }},
-		{"h2 without a preface", func(t *testing.T) net.Conn { return l.rawTLS(t, "api.test", o.port, "h2") }},
-		{"half a preface", func(t *testing.T) net.Conn { return say(t, l.rawTLS(t, "api.test", o.port, "h2"), "PRI * HT") }},
-		{"half a head", func(t *testing.T) net.Conn { return say(t, l.raw(t, "plain.test", plain.port), "GET / HTTP/1.1\r\nHo") }},
-		{"half a head in TLS", func(t *testing.T) net.Conn { return say(t, l.rawTLS(t, "api.test", o.port), "GET / HTTP/1.1\r\nHo") }},
+		{"nothing", func(t *testing.T) net.Conn { return l.raw(t, "api.test", o.port) }, "conn decision not_tls"},
+		{"half a ClientHello", func(t *testing.T) net.Conn { return say(t, l.raw(t, "api.test", o.port), "\x16\x03\x01\x02\x00\x01") }, "conn decision protocol_error"},
+		{"a ClientHello and no more", func(t *testing.T) net.Conn {
+			return say(t, l.raw(t, "api.test", o.port), clientHello(t, "api.test"))
+		}, "tls decision protocol_error"},
+		{"nothing after the handshake", func(t *testing.T) net.Conn { return l.rawTLS(t, "api.test", o.port) }, "conn end "},
+		{"h2 without a preface", func(t *testing.T) net.Conn { return l.rawTLS(t, "api.test", o.port, "h2") }, "conn end "},
+		{"half a preface", func(t *testing.T) net.Conn { return on(l.rawTLS(t, "api.test", o.port, "h2"), "PRI * HT") }, "conn end "},
+		{"nothing after the preface", func(t *testing.T) net.Conn {
+			return on(l.rawTLS(t, "api.test", o.port, "h2"), http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+		}, "conn end "},
+		{"half a head of h2", func(t *testing.T) net.Conn {
+			s, _ := l.framer(t, "api.test", o.port)
+			must(t, s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}}))
+			return s.Conn
+		}, "http decision protocol_error"},
+		{"half a head", func(t *testing.T) net.Conn { return say(t, l.raw(t, "plain.test", plain.port), "GET / HTTP/1.1\r\nHo") }, "http decision protocol_error"},
+		{"half a head in TLS", func(t *testing.T) net.Conn { return on(l.rawTLS(t, "api.test", o.port), "GET / HTTP/1.1\r\nHo") }, "http decision protocol_error"},
 		{"half a second head", func(t *testing.T) net.Conn {
 			c := say(t, l.raw(t, "plain.test", plain.port), "GET /204 HTTP/1.1\r\nHost: plain.test\r\n\r\n")
 			readResponse(t, c)
 			return say(t, c, "GET / HTTP/1.1\r\nHo")
-		}},
+		}, "http decision protocol_error"},
 		{"half a body", func(t *testing.T) net.Conn {
-			return say(t, l.raw(t, "plain.test", plain.port), "POST /up HTTP/1.1\r\nHost: plain.test\r\nContent-Length: 10\r\n\r\nabc")
-		}},
+			return say(t, l.raw(t, "plain.test", plain.port), "POST /up HTTP/1.1\r\nHost: plain.test\r\nContent-Length: 10\r\n\r\n"+uploaded)
+		}, "http end "},
 		{"half a chunk", func(t *testing.T) net.Conn {
-			return say(t, l.raw(t, "plain.test", plain.port), "POST /up HTTP/1.1\r\nHost: plain.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc")
-		}},
+			return say(t, l.raw(t, "plain.test", plain.port), "POST /up HTTP/1.1\r\nHost: plain.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n"+uploaded)
+		}, "http end "},
 		{"an answer that is not read", func(t *testing.T) net.Conn {
 			c := say(t, l.raw(t, "plain.test", plain.port), "GET /forever HTTP/1.1\r\nHost: plain.test\r\n\r\n")
 			l.await(t, "end of what is not read", func(e *audit.Event) bool {
 				return e.Phase == audit.PhaseEnd && e.HTTP != nil && e.HTTP.Path == "/forever"
 			})
 			return c
-		}},
+		}, "http end "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			ended(t, tt.open(t), 18*time.Second)
+			c := tt.open(t)
+			ended(t, c, 18*time.Second)
+			port := c.LocalAddr().(*net.TCPAddr).Port
+			l.await(t, tt.record, func(e *audit.Event) bool {
+				return e.Src != nil && int(e.Src.Port) == port && fmt.Sprintf("%s %s %s", e.Kind, e.Phase, e.Reason) == tt.record
+			})
 		})
 	}
 }

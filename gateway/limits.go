@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,21 +54,66 @@ type allowance struct {
 	requests *rate.Limiter // nil without a limit
 	perMin   int64         // what requests was made for
 	spent    spent
-	kept     spent // as the store has it
+	kept     spent     // as the store has it
+	touched  time.Time // when it was last used
 }
+
+// forgetAfter is how long an allowance of a day that is over is kept after
+// its last use. An exchange in which nothing passes ends long before.
+const forgetAfter = 24 * time.Hour
 
 func newAllowances(store Store, now func() time.Time) (*allowances, error) {
 	a := &allowances{store: store, now: now, all: map[string]*allowance{}}
+	var past []string
 	err := store.ForEach(budgetBucket, func(k, v []byte) error {
 		var s spent
 		if err := json.Unmarshal(v, &s); err != nil {
 			return err
 		}
 		key := string(k)
-		a.all[key] = &allowance{key: key, now: now, spent: s, kept: s}
+		if s.Day != day(now()) {
+			past = append(past, key)
+			return nil
+		}
+		a.all[key] = &allowance{key: key, now: now, spent: s, kept: s, touched: now()}
 		return nil
 	})
+	for _, key := range past {
+		err = errors.Join(err, store.Delete(budgetBucket, []byte(key)))
+	}
 	return a, err
+}
+
+func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+// forget drops what a sandbox whose life has ended has used.
+func (a *allowances) forget(sandboxID string) error {
+	return a.drop(func(w *allowance) bool { return w.key == sandboxID || strings.HasPrefix(w.key, sandboxID+" ") })
+}
+
+// forgetIdle drops what no longer binds anybody.
+func (a *allowances) forgetIdle() error {
+	today, now := day(a.now()), a.now()
+	return a.drop(func(w *allowance) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.spent.Day != today && now.Sub(w.touched) > forgetAfter
+	})
+}
+
+// drop removes allowances here and from the store, from which they are not to
+// come back at the next start.
+func (a *allowances) drop(which func(*allowance) bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	for key, w := range a.all {
+		if which(w) {
+			delete(a.all, key)
+			errs = append(errs, a.store.Delete(budgetBucket, []byte(key)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // of returns the allowances that bind an attempt of sb under d: the
@@ -112,7 +158,7 @@ func (a *allowances) get(key string, l policy.Limits) *allowance {
 func (w *allowance) bind(l policy.Limits) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.limits = l
+	w.limits, w.touched = l, w.now()
 	if w.perMin == l.RequestsPerMinute {
 		return
 	}
@@ -158,8 +204,9 @@ func (w *allowance) add(sent, received int64) error {
 
 // today begins a new day's budget when there is one.
 func (w *allowance) today() {
-	if day := w.now().UTC().Format(time.DateOnly); w.spent.Day != day {
-		w.spent = spent{Day: day}
+	w.touched = w.now()
+	if d := day(w.touched); w.spent.Day != d {
+		w.spent = spent{Day: d}
 	}
 }
 
@@ -171,13 +218,14 @@ func (w *allowance) over() bool {
 
 // save keeps what changed since the last time.
 func (a *allowances) save() error {
+	idle := a.forgetIdle()
 	a.mu.Lock()
 	list := make([]*allowance, 0, len(a.all))
 	for _, w := range a.all {
 		list = append(list, w)
 	}
 	a.mu.Unlock()
-	var errs []error
+	errs := []error{idle}
 	for _, w := range list {
 		w.mu.Lock()
 		s, changed := w.spent, w.spent != w.kept && w.spent.Day != ""
@@ -190,9 +238,18 @@ func (a *allowances) save() error {
 		if err == nil {
 			err = a.store.Put(budgetBucket, []byte(w.key), b)
 		}
+		if !a.has(w) { // it was forgotten meanwhile
+			err = errors.Join(err, a.store.Delete(budgetBucket, []byte(w.key)))
+		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+func (a *allowances) has(w *allowance) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all[w.key] == w
 }
 
 // meters count bytes against every allowance of an attempt.

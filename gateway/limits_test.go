@@ -46,6 +46,52 @@ func TestRequestsPerMinute(t *testing.T) {
 	}
 }
 
+// TestAllowancesAreForgotten: what no longer binds anybody is dropped, also
+// from the store; what does stays.
+func TestAllowancesAreForgotten(t *testing.T) {
+	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	store, clock := memory{}, func() time.Time { return now }
+	limits := policy.Limits{BytesSentPerDay: 100}
+	a, err := newAllowances(store, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := func(keys ...string) {
+		t.Helper()
+		for _, k := range keys {
+			if err := a.get(k, limits).add(1, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := a.save(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := func(want int) {
+		t.Helper()
+		if len(a.all) != want || len(store) != want {
+			t.Fatalf("%d allowances and %d in the store, want %d", len(a.all), len(store), want)
+		}
+	}
+	use("s", "s rule", "other", "ss")
+	kept(4)
+	if err := a.forget("s"); err != nil {
+		t.Fatal(err)
+	}
+	kept(2)
+	now = now.Add(23 * time.Hour) // another day, but not yet for long
+	use("other")
+	kept(2)
+	now = now.Add(2 * time.Hour)
+	use("other")
+	kept(1)
+	now = now.Add(24 * time.Hour)
+	if a, err = newAllowances(store, clock); err != nil {
+		t.Fatal(err)
+	}
+	kept(0)
+}
+
 // TestBudgetSurvivesRestart: what was used of a day is used up after a
 // restart too, and a new day begins with a new budget.
 func TestBudgetSurvivesRestart(t *testing.T) {

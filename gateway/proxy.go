@@ -43,9 +43,6 @@ type proxied struct {
 const (
 	// maxCredentials is how many wrong or missing credentials end a connection.
 	maxCredentials = 4
-	// maxStrangers is how many connections of a gateway may be without a
-	// credential at a time.
-	maxStrangers = 1024
 	// socks5 is the first byte of SOCKS version 5 (RFC 1928, section 3).
 	socks5 = 5
 )
@@ -62,14 +59,16 @@ func (g *Gateway) serveProxied(ctx context.Context, nc net.Conn, owner Credentia
 	}()
 	strangers := &g.front.strangers
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
-	known := sync.OnceFunc(func() { stop(); strangers.Add(-1) })
+	known := sync.OnceFunc(func() { stop(); strangers.leave(p.src.Addr()) })
 	defer func() {
 		if p.known == nil {
 			known()
 		}
 	}()
-	if strangers.Add(1) > maxStrangers {
-		_ = nc.Close() // nothing was asked
+	if !strangers.enter(p.src.Addr()) {
+		c := p.conn(nil)
+		c.client = newMeter(nc)
+		c.refuse(policy.Decision{Reason: policy.ConnectionLimit, Message: "too many connections to the proxy have shown no credential yet"})
 		return
 	}
 	_ = nc.SetDeadline(time.Now().Add(g.Limits.HeadTimeout)) // an error comes again from the first read

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -463,24 +464,27 @@ func TestProxyCountsStrangers(t *testing.T) {
 		return resp.StatusCode
 	}
 	strangers := &l.g.front.strangers
-	awaitStrangers := func(want int64) {
+	awaitStrangers := func(want int) {
 		t.Helper()
-		for end := time.Now().Add(5 * time.Second); strangers.Load() != want; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(5 * time.Second); strangers.count() != want; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%d strangers, want %d", strangers.Load(), want)
+				t.Fatalf("%d strangers, want %d", strangers.count(), want)
 			}
 		}
 	}
-	strangers.Add(maxStrangers - 2)
-	defer strangers.Add(2 - maxStrangers)
+	for i := range maxStrangers - 2 { // of as many places
+		a := netip.AddrFrom4([4]byte{192, 0, 2 + byte(i>>8), byte(i)})
+		strangers.enter(a)
+		defer strangers.leave(a)
+	}
 	one, r1 := speak(t, addr, "")
 	two, _ := speak(t, addr, "G")
 	if got := ask(one, r1, ""); got != http.StatusProxyAuthRequired {
 		t.Fatalf("without a credential: %d", got)
 	}
 	awaitStrangers(maxStrangers)
-	three, _ := speak(t, addr, "")
-	ended(t, three, 5*time.Second)
+	turnedAway(t, addr)
+	l.denied(t, audit.KindConn, policy.ConnectionLimit)
 	must(t, two.Close())
 	awaitStrangers(maxStrangers - 1)
 	if got := ask(one, r1, "Proxy-Authorization: "+basic("ci", proxyPassword)+"\r\n"); got != http.StatusOK {
@@ -490,4 +494,57 @@ func TestProxyCountsStrangers(t *testing.T) {
 	must(t, one.Close())
 	time.Sleep(20 * time.Millisecond)
 	awaitStrangers(maxStrangers - 2)
+}
+
+// TestProxyCountsStrangersOfOnePlace: one place's strangers leave room for
+// those of others.
+func TestProxyCountsStrangersOfOnePlace(t *testing.T) {
+	var s strangers
+	for i := range maxFromOne {
+		for _, a := range []string{"192.0.2.1", fmt.Sprintf("2001:db8::%x", i)} {
+			if !s.enter(netip.MustParseAddr(a)) {
+				t.Fatalf("%s is refused as number %d", a, i)
+			}
+		}
+	}
+	for a, want := range map[string]bool{"192.0.2.1": false, "::ffff:192.0.2.1": false, "192.0.2.2": true, "2001:db8::ffff:1": false, "2001:db8:0:1::1": true} {
+		if got := s.enter(netip.MustParseAddr(a)); got != want {
+			t.Errorf("%s: %v", a, got)
+		}
+		s.leave(netip.MustParseAddr(a))
+	}
+	for i := range maxFromOne {
+		s.leave(netip.MustParseAddr("192.0.2.1"))
+		s.leave(netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i)))
+	}
+	if s.count() != 0 || len(s.from) != 0 {
+		t.Errorf("%d strangers and %d places are left", s.count(), len(s.from))
+	}
+}
+
+// TestProxyTurnsAwayOnePlace: connections beyond what one place may have
+// without a credential are refused, and recorded.
+func TestProxyTurnsAwayOnePlace(t *testing.T) {
+	l := newLab(t)
+	l.load()
+	addr := l.proxy(t)
+	for range maxFromOne {
+		speak(t, addr, "G")
+	}
+	for end := time.Now().Add(10 * time.Second); l.g.front.strangers.count() < maxFromOne && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	turnedAway(t, addr)
+	l.denied(t, audit.KindConn, policy.ConnectionLimit)
+}
+
+// turnedAway opens a connection that is reset, maybe before it is known here
+// that it was open.
+func turnedAway(t *testing.T, addr string) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err == nil {
+		defer c.Close()
+		ended(t, c, 5*time.Second)
+	}
 }

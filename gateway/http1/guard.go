@@ -168,8 +168,8 @@ func (g *Guard) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// fill reads more bytes. End of input inside a head is an error that
-// net/http does not answer, as it should be.
+// fill reads more bytes. A head that does not come whole is refused like any
+// other, so that it is recorded.
 func (g *Guard) fill() error {
 	if err := g.bound(); err != nil {
 		return err
@@ -187,10 +187,14 @@ func (g *Guard) fill() error {
 	if n > 0 || err == nil {
 		return nil
 	}
+	if len(g.in) > 0 && !g.body.inside() && !g.halt.Load() {
+		g.refuse(broken(err))
+		return nil
+	}
 	if err != io.EOF {
 		return err
 	}
-	if len(g.in) > 0 || g.body.inside() {
+	if g.body.inside() {
 		return io.ErrUnexpectedEOF
 	}
 	g.mu.Lock()
@@ -265,6 +269,15 @@ func (g *Guard) headEnd() (int, *Violation) {
 
 func (g *Guard) tooLarge() *Violation {
 	return &Violation{TooLarge: true, Detail: fmt.Sprintf("request head is over %d bytes", g.limits.Head)}
+}
+
+// broken is the violation of a head that err has ended.
+func broken(err error) *Violation {
+	var ne net.Error
+	if errors.As(err, &ne) && ne.Timeout() {
+		return &Violation{Malformed: true, Detail: "the request head did not come in time"}
+	}
+	return &Violation{Malformed: true, Detail: "the connection ended inside a request head"}
 }
 
 // refuse delivers a stand-in request, whose handler finds the violation in

@@ -215,16 +215,35 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestTruncated: the end of the input inside a request is an error, and
-// between two it is the end.
+// TestTruncated: the end of the input inside a head is a violation, inside a
+// body an error, and between two requests the end.
 func TestTruncated(t *testing.T) {
 	whole := "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc"
+	body := len(whole) - 3
 	for n := range len(whole) {
 		g := guard(strings.NewReader(whole[:n]))
 		_, err := io.Copy(io.Discard, g)
-		if n == 0 != (err == nil) || n == 0 != g.HalfClosed() {
-			t.Errorf("after %d bytes: %v, half-closed %v", n, err, g.HalfClosed())
+		h, some := g.Next()
+		if n >= body != (err != nil) || n == 0 != g.HalfClosed() || n > 0 != some || (n > 0 && n < body) != (h.Violation != nil) {
+			t.Errorf("after %d bytes: %v, half-closed %v, %+v", n, err, g.HalfClosed(), h)
 		}
+	}
+}
+
+// TestLateHead: a head that does not come in time is a violation; nothing at
+// all is none.
+func TestLateHead(t *testing.T) {
+	for first, want := range map[string]int{"": 0, "GET / HT": 1, "GET / HTTP/1.1\r\nHost: a.test\r\n": 1} {
+		client, server := net.Pipe()
+		g := NewGuard(server, Limits{HeadTimeout: 50 * time.Millisecond})
+		_ = server.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // as a server sets it
+		go func() { _, _ = io.WriteString(client, first) }()               // it may have ended
+		_, _ = io.Copy(io.Discard, g)                                      // ends by its deadline
+		h, _ := g.Next()
+		if g.Heads() != want || want == 1 && (h.Violation == nil || !strings.Contains(h.Violation.Detail, "in time")) {
+			t.Errorf("%q: %d heads, %+v", first, g.Heads(), h)
+		}
+		_, _ = client.Close(), server.Close()
 	}
 }
 

@@ -131,7 +131,7 @@ func (g *Guard) End() error {
 	var err error
 	if g.open != 0 {
 		g.open = 0
-		err = g.report(Fault{TooLarge: len(g.block) > g.limit/2, Detail: "the connection ended inside a request head"})
+		err = g.report(Fault{Lost: true, TooLarge: len(g.block) > g.limit/2, Detail: "the connection ended inside a request head"})
 	}
 	return errors.Join(err, g.crowdEnds(), g.lose())
 }
