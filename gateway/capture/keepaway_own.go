@@ -30,10 +30,12 @@ func ownDir(path, folder string) error {
 	if at.missing || at.denied || at.stat.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return nil
 	}
-	if err := mountOwn(at); err != nil {
+	own, err := newOwn(folder)
+	if err != nil {
 		return err
 	}
-	return copyFiles(at.real, folder)
+	defer unix.Close(own)
+	return mountOwn(own, at)
 }
 
 // makeInOwn makes a directory, and those above it that are missing, if the
@@ -57,8 +59,30 @@ func makeInOwn(path string) (bool, error) {
 	return err == nil, err
 }
 
-// mountOwn mounts an empty directory over the very one that at found.
-func mountOwn(at place) error {
+// newOwn makes a file system that is mounted nowhere yet, with copies of the
+// files of a folder that their owner may write, and returns its descriptor.
+func newOwn(folder string) (int, error) {
+	made, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(made)
+	if err := errors.Join(unix.FsconfigSetString(made, "mode", "0700"), unix.FsconfigCreate(made)); err != nil {
+		return -1, err
+	}
+	own, err := unix.Fsmount(made, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return -1, err
+	}
+	if err := copyFiles(own, folder); err != nil {
+		_ = unix.Close(own) // the reason is known
+		return -1, err
+	}
+	return own, nil
+}
+
+// mountOwn mounts a file system over the very directory that at found.
+func mountOwn(own int, at place) error {
 	fd, err := unix.Open(at.real, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -71,11 +95,11 @@ func mountOwn(at place) error {
 	if stat.Dev != at.stat.Dev || stat.Ino != at.stat.Ino {
 		return &fs.PathError{Op: "mount", Path: at.real, Err: unix.ESTALE}
 	}
-	return unix.Mount("tmpfs", descriptor(fd), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700")
+	return unix.MoveMount(own, "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// copyFiles copies the files of a folder, and lets their owner write them.
-func copyFiles(to, from string) error {
+// copyFiles copies the files of a folder into an open directory.
+func copyFiles(to int, from string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
 		return err
@@ -88,7 +112,13 @@ func copyFiles(to, from string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(to, e.Name()), b, 0o600); err != nil {
+		fd, err := unix.Openat(to, e.Name(), unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return err
+		}
+		f := os.NewFile(uintptr(fd), e.Name())
+		_, err = f.Write(b)
+		if err := errors.Join(err, f.Close()); err != nil {
 			return err
 		}
 	}
