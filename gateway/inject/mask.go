@@ -20,6 +20,7 @@ const filler = '*'
 // pieces, or in a file that is compressed as such.
 type Masker struct {
 	seek  *seeker
+	field *seeker  // what of values can be the name of a header, in lower case; nil: nothing
 	names []string // of secrets, by owner of a pattern
 }
 
@@ -28,10 +29,12 @@ func newMasker(held []secrets.Held) *Masker {
 	var patterns []string
 	var owner []int
 	var escaped []looseValue
+	var fields patternList
 	seen := make(map[string]bool)
 	for _, h := range held {
 		m.names = append(m.names, h.Name)
 		escaped = append(escaped, looseForms(h.Value.Reveal(), len(m.names)-1)...)
+		fields.add(strings.ToLower(h.Value.Reveal()), len(m.names)-1)
 		for _, p := range encodings(h.Value.Reveal()) {
 			if !seen[p] {
 				seen[p] = true
@@ -44,6 +47,7 @@ func newMasker(held []secrets.Held) *Masker {
 	}
 	m.seek = newSeeker(patterns, owner)
 	m.seek.beside(escaped)
+	m.field = fields.seeker()
 	return m
 }
 
@@ -79,9 +83,18 @@ func (m *Masker) Text(text string, hit func(name string)) string {
 	return string(b)
 }
 
-// Header covers values in a header, in place.
+// Header covers values in a header, in place. A field in whose name a value
+// stands, in any case, is taken out.
 func (m *Masker) Header(h http.Header, hit func(name, header string)) {
 	for name, lines := range h {
+		if m.field != nil && len(name) >= m.field.shortest {
+			found := false
+			each(m.field, strings.ToLower(name), func(owner, _, _ int) { found = true; hit(m.names[owner], "name") })
+			if found {
+				delete(h, name)
+				continue
+			}
+		}
 		for i, text := range lines {
 			lines[i] = m.Text(text, func(secret string) { hit(secret, name) })
 		}

@@ -22,6 +22,7 @@ import (
 // upstream sends then.
 func (m *Masker) Response(resp *http.Response, hit func(name, place string)) error {
 	m.Header(resp.Header, func(name, header string) { hit(name, "response header "+header) })
+	m.Header(resp.Trailer, func(name, header string) { hit(name, "response trailer "+header) }) // as announced
 	if resp.StatusCode == http.StatusSwitchingProtocols || resp.Body == nil {
 		return nil
 	}

@@ -40,7 +40,9 @@ func newIssuer(t *testing.T, answer func(r *http.Request) (int, string)) *issuer
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := ca.Leaf("issuer.test", func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"issuer.test", "login.token.test"} })
+	leaf, err := ca.Leaf("issuer.test", func(c *x509.Certificate) {
+		c.IPAddresses, c.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"issuer.test", "login.token.test"}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
