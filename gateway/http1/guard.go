@@ -46,6 +46,7 @@ type Guard struct {
 	open   bool  // after an upgrade: bytes pass unread
 	halt   atomic.Bool
 	unread atomic.Bool
+	called atomic.Bool // the server wants a read back that it has begun
 
 	mu    sync.Mutex
 	heads []Head
@@ -187,7 +188,7 @@ func (g *Guard) fill() error {
 	if n > 0 || err == nil {
 		return nil
 	}
-	if len(g.in) > 0 && !g.body.inside() && !g.halt.Load() {
+	if len(g.in) > 0 && !g.body.inside() && !g.halt.Load() && !g.called.Load() {
 		g.refuse(broken(err))
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -244,6 +245,25 @@ func TestLateHead(t *testing.T) {
 			t.Errorf("%q: %d heads, %+v", first, g.Heads(), h)
 		}
 		_, _ = client.Close(), server.Close()
+	}
+}
+
+// TestReadCalledBack: a server that ends its own read has not been waited for
+// in vain.
+func TestReadCalledBack(t *testing.T) {
+	client, server := net.Pipe()
+	defer client.Close()
+	defer server.Close()
+	g := NewGuard(server, Limits{})
+	go func() { _, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHo") }() // all of it is read
+	time.AfterFunc(50*time.Millisecond, func() { _ = g.SetReadDeadline(time.Unix(1, 0)) })
+	if n, err := g.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("%d, %v", n, err)
+	}
+	_ = g.SetReadDeadline(time.Time{})
+	go func() { _, _ = io.WriteString(client, "st: a.test\r\n\r\n") }() // likewise
+	if r, err := http.ReadRequest(bufio.NewReader(g)); err != nil || r.Host != "a.test" {
+		t.Fatalf("%v, %v", r, err)
 	}
 }
 

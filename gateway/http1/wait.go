@@ -15,6 +15,13 @@ func (g *Guard) Halt() {
 	_ = g.Conn.SetReadDeadline(time.Unix(1, 0)) // an error says that the wait has ended
 }
 
+// SetReadDeadline sets the server's deadline. One that is long past is how it
+// ends a read that it has begun ahead of need.
+func (g *Guard) SetReadDeadline(t time.Time) error {
+	g.called.Store(!t.IsZero() && t.Year() < 2000)
+	return g.Conn.SetReadDeadline(t)
+}
+
 // bound sets the deadline of the next read: one for the whole of a head that
 // has begun, one for each piece of a body. Before a head the server sets it.
 func (g *Guard) bound() error {
