@@ -22,27 +22,25 @@ const (
 
 // messages plans what is done to the text messages of a WebSocket: values
 // are put in the place of placeholders when a secret that is approved for the
-// request may stand there. Extensions are not offered to the upstream when
-// any secret is approved, since a compressed message cannot be looked into,
+// request may stand there. Extensions are not offered to an upstream that
+// may be given any secret, since a compressed message cannot be looked into,
 // neither to replace a placeholder nor to cover a value.
 func (s *scan) messages(r *http.Request) {
 	if !webSocket(r) {
 		return
 	}
-	bound := false
 	for _, n := range s.in.Decision.Inject {
 		c := s.t.creds[n]
 		if c == nil || !s.approved(c) {
 			continue
 		}
-		bound = true
 		if c.websocket {
 			s.names = append(s.names, n)
 			s.later = &scanInput{s.t, s.in}
 		}
 	}
 	const extensions = "Sec-Websocket-Extensions"
-	if lines := r.Header[extensions]; bound && len(lines) > 0 {
+	if lines := r.Header[extensions]; len(lines) > 0 && len(s.covered()) > 0 {
 		e := s.edit(extensions, lines)
 		for i := range e.fate {
 			e.fate[i] = dropped

@@ -47,9 +47,9 @@ func (p *Plan) Secrets() []string { return p.secrets }
 func (p *Plan) Uses() []Use { return p.uses }
 
 // Covered returns the names of the secrets whose values are to be covered in
-// the response: all that are approved for the request, since an upstream may
-// send back what it was given before. It is empty where the rule turns that
-// off.
+// the response: all that the request's host may be given, by any rule and in
+// any sandbox, since it may send back what it was given before. It is empty
+// where the rule turns that off.
 func (p *Plan) Covered() []string { return p.covered }
 
 // Later returns what was done to the body and to messages so far. It adds to
@@ -110,18 +110,12 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 	}, nil
 }
 
-// covered returns the secrets that are approved for the request.
-func (s *scan) covered() (names []string) {
-	if r := s.in.Decision.Rule; !s.injects || r != nil && r.NoScrub {
+// covered returns the secrets that the request's host may have been given.
+func (s *scan) covered() []string {
+	if r := s.in.Decision.Rule; s.in.Decision.Verdict != policy.Allow || r != nil && r.NoScrub {
 		return nil
 	}
-	for _, n := range s.in.Decision.Inject {
-		if c := s.t.creds[n]; c != nil && s.approved(c) {
-			names = append(names, n)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return s.t.givenTo(s.in.Host)
 }
 
 // edit is what is done to one header of the request.

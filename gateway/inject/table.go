@@ -45,6 +45,7 @@ type Table struct {
 	keys       keys
 	key        []byte
 	empty      *Plan
+	given      given
 }
 
 // credential is a secret, compiled.

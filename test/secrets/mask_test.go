@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -289,5 +290,46 @@ func TestMaskOff(t *testing.T) {
 	a := s.Get(t, "https://"+host+"/0/whole", "Authorization: Bearer $API_KEY")
 	if a.Body != page(formsOf(real)[0]) {
 		t.Errorf("got %.300q", a.Body)
+	}
+}
+
+// TestMaskWhatWasStored: an origin that keeps what it is sent and shows it
+// under a rule that injects nothing, or in clear text, gives nothing away
+// either.
+func TestMaskWhatWasStored(t *testing.T) {
+	s := start(t, `
+secret "API_KEY" {
+  hosts = ["store.mask.test"]
+  source "file" { path = "SECRETFILE" }
+}
+sandbox "s1" {
+  allow "store.mask.test" {
+    methods   = ["PUT"]
+    addresses = DOCS
+    inject    = ["API_KEY"]
+  }
+  allow "store.mask.test" {
+    schemes   = ["http", "https"]
+    methods   = ["GET"]
+    addresses = DOCS
+  }
+}
+`, real)
+	const host = "store.mask.test"
+	var stored atomic.Value
+	stored.Store("")
+	origin(host).SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			stored.Store(r.Header.Get("Authorization"))
+		}
+		_, _ = io.WriteString(w, "last: "+stored.Load().(string))
+	}))
+	passed(t, s.do(t, s.Client(t, false), lab.NewRequest(t, "PUT", "https://"+host+"/", "x", "Authorization: Bearer $API_KEY")))
+	for _, scheme := range []string{"https", "http"} {
+		a := s.get(t, scheme+"://"+host+"/")
+		passed(t, a)
+		if want := "last: Bearer " + strings.Repeat("*", len(real)); a.Body != want {
+			t.Errorf("over %s the sandbox got %q", scheme, a.Body)
+		}
 	}
 }

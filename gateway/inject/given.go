@@ -1,0 +1,39 @@
+package inject
+
+import (
+	"slices"
+	"sync"
+)
+
+// maxGiven is how many hosts a given remembers.
+const maxGiven = 4096
+
+// given remembers which secrets hosts may be given.
+type given struct {
+	mu    sync.RWMutex
+	names map[string][]string // by canonical host; sorted
+}
+
+// givenTo returns the names of the secrets whose hosts cover a host, sorted;
+// nil for none. They are not to be changed.
+func (t *Table) givenTo(host string) []string {
+	t.given.mu.RLock()
+	names, ok := t.given.names[host]
+	t.given.mu.RUnlock()
+	if ok {
+		return names
+	}
+	for name, c := range t.creds {
+		if c.covers(host) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	t.given.mu.Lock()
+	defer t.given.mu.Unlock()
+	if t.given.names == nil || len(t.given.names) >= maxGiven {
+		t.given.names = make(map[string][]string)
+	}
+	t.given.names[host] = names
+	return names
+}
