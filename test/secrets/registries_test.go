@@ -5,9 +5,7 @@ package secrets_test
 import (
 	"encoding/base64"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -147,50 +145,4 @@ func gitServer(t *testing.T) http.Handler {
 		}
 	}
 	return gitBackend(dir)
-}
-
-// TestRegistriesDocker: the dance of container registries: the password goes
-// to the approved token service, the token that it gives to the registry, and
-// a realm on another host gets nothing.
-func TestRegistriesDocker(t *testing.T) {
-	const host, auth, evil = "registry.acme.test", "auth.acme.test", "evil.acme.test"
-	s := start(t, strings.Replace(examplePolicy(t, "docker"), `  allow "registry.acme.test"`, "  allow \"evil.acme.test\" { addresses = DOCS }\n  allow \"registry.acme.test\"", 1), registryToken)
-	realm := auth
-	origin(host).SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer short-lived-token" {
-			w.Header().Set("Www-Authenticate", fmt.Sprintf(`Bearer realm="https://%s/token",service=%q,scope="repository:app:pull"`, realm, host))
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		_, _ = io.WriteString(w, "manifest")
-	}))
-	origin(auth).SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user, pass, _ := r.BasicAuth(); user != "build" || pass != registryToken {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		_, _ = io.WriteString(w, `{"token":"short-lived-token","expires_in":300}`)
-	}))
-	pull := func() (lab.Answer, lab.Answer) {
-		a := s.get(t, "https://"+host+"/v2/app/manifests/latest")
-		challenge := a.Header.Get("Www-Authenticate")
-		m := regexp.MustCompile(`realm="([^"]*)",service="([^"]*)",scope="([^"]*)"`).FindStringSubmatch(challenge)
-		if m == nil {
-			t.Fatalf("%d %q", a.Status, challenge)
-		}
-		token := s.get(t, m[1]+"?"+url.Values{"service": {m[2]}, "scope": {m[3]}}.Encode(), "Authorization: "+basicAuth("build:$REGISTRY_PASSWORD"))
-		return token, s.get(t, "https://"+host+"/v2/app/manifests/latest", "Authorization: Bearer short-lived-token")
-	}
-	token, manifest := pull()
-	passed(t, token)
-	passed(t, manifest)
-	if !strings.Contains(token.Body, "short-lived-token") || manifest.Body != "manifest" {
-		t.Errorf("got %q and %q", token.Body, manifest.Body)
-	}
-	realm = evil
-	token, _ = pull()
-	refused(t, token, "placeholder_leak")
-	if !origin(evil).Silent() {
-		t.Error("another realm was asked")
-	}
 }
