@@ -109,6 +109,7 @@ func (w *encoder) policy(p *Policy) {
 	w.key(`"generation":`)
 	w.b = strconv.AppendUint(w.b, p.Generation, 10)
 	w.word(`"sha256":`, p.SHA256)
+	w.word(`"commit":`, p.Commit)
 	w.close()
 }
 

@@ -178,6 +178,7 @@ type Rule struct {
 type Policy struct {
 	Generation uint64 `json:"generation"`
 	SHA256     string `json:"sha256"`
+	Commit     string `json:"commit,omitempty"` // that it was taken from; of events of the kind policy
 }
 
 // SecretUse says what was done with one secret in a request.

@@ -85,14 +85,12 @@ func bodyKinds(conds []*bodyCondition) ([]bodyKind, error) {
 				b := UnreadBody("is of another form")
 				b.size = size
 				b.forms[form] = bodyReading{}
-				var words []string
 				for i, a := range atoms {
 					if set.has(i) {
 						b.forms[form].items = append(b.forms[form].items, a.item)
-						words = append(words, a.text)
 					}
 				}
-				k := bodyKind{b, fmt.Sprintf("%s %s", form, orText(words))}
+				k := bodyKind{b, fmt.Sprintf("%s %s", form, bodyText(set, sets, atoms))}
 				if len(sizes) > 1 {
 					k.text += fmt.Sprintf(" in at most %d bytes", size)
 				}
@@ -101,6 +99,35 @@ func bodyKinds(conds []*bodyCondition) ([]bodyKind, error) {
 		}
 	}
 	return out, nil
+}
+
+// bodyText names what is in a set and in none that is a part of it: any body
+// with one of those is of this kind.
+func bodyText(set bits, sets []bits, atoms []bodyAtom) string {
+	var all, own []string
+	for i, a := range atoms {
+		if !set.has(i) {
+			continue
+		}
+		all = append(all, a.text)
+		if !slices.ContainsFunc(sets, func(part bits) bool { return part != set && part.within(set) && part.has(i) }) {
+			own = append(own, a.text)
+		}
+	}
+	if len(own) == 0 {
+		return orText(all) + " together"
+	}
+	return orText(own)
+}
+
+// within reports whether all of b is in o.
+func (b bits) within(o bits) bool {
+	for i := range b {
+		if b[i] == '1' && !o.has(i) {
+			return false
+		}
+	}
+	return true
 }
 
 // bodyAtom is one thing that a body may ask for, which stands for all that the

@@ -122,8 +122,38 @@ func (g *grid) places(list []place) []Change {
 
 // requests covers the requests of one place.
 func (g *grid) requests(m matrix) []Change {
+	groups := g.variantGroups(m)
+	post := slices.Index(g.methods, "POST")
+	if len(g.bodies) > 0 && post >= 0 && (len(groups) > 1 || len(groups) == 1 && len(groups[0].without) > 0) {
+		// Of a request that is no POST no rule looks at the body.
+		only, rest := m.split(post)
+		return append(g.grouped(only, g.variantGroups(only)), g.grouped(rest, g.variantGroups(rest))...)
+	}
+	return g.grouped(m, groups)
+}
+
+// split divides a matrix into what it says of one method and of all others.
+func (m matrix) split(method int) (only, rest matrix) {
+	only, rest = matrix{}, matrix{}
+	for v, methods := range m {
+		for i, classes := range methods {
+			to := rest
+			if i == method {
+				to = only
+			}
+			if to[v] == nil {
+				to[v] = map[int]bits{}
+			}
+			to[v][i] = classes
+		}
+	}
+	return only, rest
+}
+
+// grouped writes the statements of groups of variants.
+func (g *grid) grouped(m matrix, groups []variantGroup) []Change {
 	var out []Change
-	for _, group := range g.variantGroups(m) {
+	for _, group := range groups {
 		byClasses := map[bits][]int{}
 		for method, classes := range m[group.rep] {
 			byClasses[classes] = append(byClasses[classes], method)

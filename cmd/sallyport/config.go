@@ -21,8 +21,9 @@ import (
 type daemonFile struct {
 	State    string          `hcl:"state,optional"`
 	Policy   []string        `hcl:"policy,optional"`
-	Git      *gitPolicyBlock `hcl:"policy_git,block"` // instead of policy
-	Confine  bool            `hcl:"confine,optional"` // to the files that it needs
+	Git      *gitPolicyBlock `hcl:"policy_git,block"`     // instead of policy
+	Push     bool            `hcl:"policy_push,optional"` // the policy is what sallyport policy apply brings, instead of policy
+	Confine  bool            `hcl:"confine,optional"`     // to the files that it needs
 	Log      *logBlock       `hcl:"log,block"`
 	Captures []captureBlock  `hcl:"capture,block"`
 	DNS      *dnsBlock       `hcl:"dns,block"`

@@ -99,7 +99,9 @@ func (c *control) calls() map[string]http.HandlerFunc {
 		"GET /healthz":                  healthy,
 		"GET /readyz":                   c.ready,
 		"POST /v1/reload":               c.reload,
+		"GET /v1/policy":                c.showPolicy,
 		"POST /v1/policy/plan":          c.comparePolicy,
+		"POST /v1/policy/apply":         c.applyPolicy,
 		"GET /v1/secrets":               c.secrets,
 		"POST /v1/secrets/{name}/check": c.checkSecret,
 		"GET /v1/sandboxes":             c.list,
@@ -117,7 +119,8 @@ func (c *control) calls() map[string]http.HandlerFunc {
 type apiError struct {
 	Error       string            `json:"error"`
 	Diagnostics []json.RawMessage `json:"diagnostics,omitempty"`
-	Faults      []apiFault        `json:"faults,omitempty"` // of a narrowing
+	Faults      []apiFault        `json:"faults,omitempty"`     // of a narrowing
+	Generation  uint64            `json:"generation,omitempty"` // in force, where another was expected
 }
 
 // apiSandbox is a sandbox as the control socket shows it.
@@ -161,6 +164,7 @@ type apiReady struct {
 	Policy struct {
 		Generation uint64 `json:"generation"`
 		SHA256     string `json:"sha256"`
+		Commit     string `json:"commit,omitempty"` // of a policy that is followed by commit, or as a push said
 	} `json:"policy"`
 	CA        string `json:"ca"` // fingerprint
 	Audit     string `json:"audit"`
@@ -171,7 +175,7 @@ func (c *control) ready(w http.ResponseWriter, _ *http.Request) {
 	var r apiReady
 	code := http.StatusOK
 	if p := c.d.gateway.Policy(); p != nil {
-		r.Policy.Generation, r.Policy.SHA256 = p.Generation(), p.SHA256()
+		r.Policy.Generation, r.Policy.SHA256, r.Policy.Commit = p.Generation(), p.SHA256(), c.d.commit()
 	}
 	r.CA, r.Audit, r.Sandboxes = c.d.ca.Fingerprint(), "ok", len(c.d.sandboxes.List())
 	if err := c.d.log.Healthy(); err != nil {

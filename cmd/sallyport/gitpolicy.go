@@ -84,7 +84,7 @@ func (d *daemonFile) followed(s *settings) (*gitPolicy, error) {
 }
 
 // current is the path of the policy in force: a link to the folder of its commit.
-func (g *gitPolicy) current() string { return filepath.Join(g.into, "current") }
+func (g *gitPolicy) current() string { return currentOf(g.into) }
 
 // commit is what is in force, "" before the first.
 func (g *gitPolicy) commit() string {
@@ -207,11 +207,7 @@ func (g *gitPolicy) put(commit string) error {
 	if commit == "" {
 		return os.Remove(g.current())
 	}
-	next := filepath.Join(g.into, "next")
-	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return errors.Join(os.Symlink(commit, next), os.Rename(next, g.current()))
+	return putCurrent(g.into, commit)
 }
 
 // begin gets a policy to start with: the newest, or where the remote does not
@@ -234,9 +230,6 @@ func (g *gitPolicy) begin(ctx context.Context) error {
 func (st *stack) followGit(ctx context.Context, g *gitPolicy, then func()) error {
 	if g == nil {
 		return nil
-	}
-	if err := st.recordCommit(g.commit()); err != nil {
-		g.log.Error("commit of the policy was not recorded", "error", err)
 	}
 	tick := time.NewTicker(g.every)
 	defer tick.Stop()
@@ -270,23 +263,5 @@ func (st *stack) advance(ctx context.Context, g *gitPolicy) (changed bool, err e
 		g.refused = commit
 		return false, errors.Join(fmt.Errorf("commit %.12s was not loaded: %w", commit, diags.Err()), g.put(old))
 	}
-	return true, errors.Join(st.recordCommit(commit), g.forgetBut(commit))
-}
-
-// recordCommit says which commit the policy in force is.
-func (st *stack) recordCommit(commit string) error {
-	p := st.gateway.Policy()
-	return st.log.Write(&audit.Event{Kind: audit.KindPolicy, Phase: audit.PhaseEvent, Severity: audit.Info,
-		Message: "policy of commit " + commit, Policy: &audit.Policy{Generation: p.Generation(), SHA256: p.SHA256()}})
-}
-
-// forgetBut removes the folders of other commits.
-func (g *gitPolicy) forgetBut(commit string) error {
-	list, err := os.ReadDir(g.into)
-	for _, e := range list {
-		if e.IsDir() && e.Name() != commit {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(g.into, e.Name())))
-		}
-	}
-	return err
+	return true, forgetPolicies(g.into, commit)
 }

@@ -78,6 +78,7 @@ func (r *policyRepository) follow(signed bool) (*stack, *gitPolicy) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	st.commit = g.commit
 	r.t.Cleanup(func() {
 		if err := st.close(); err != nil {
 			r.t.Error(err)
@@ -116,6 +117,11 @@ func TestPolicyFollowsCommits(t *testing.T) {
 	step("a change", true, false, second)
 	if allowed("one.test") || !allowed("two.test") {
 		t.Error("the second commit is not in force")
+	}
+	for _, commit := range []string{first, second} {
+		if !recordedCommit(t, filepath.Join(st.own, "audit"), commit) {
+			t.Errorf("no record of the policy has commit %s", commit)
+		}
 	}
 	r.write("policy.d/more.hcl", "sandbox \"cj\" {\n  allow \"**\" {}\n}\n")
 	r.commit()

@@ -27,6 +27,7 @@ import (
 type loader struct {
 	paths []string
 	vars  map[string]string // of variable blocks
+	stdin []byte            // what the path - stands for
 	key   []byte            // from which shaped placeholders are derived
 	log   hclog.Logger
 	only  string                 // the one sandbox whose secrets are fetched ahead; "": all
@@ -81,7 +82,7 @@ func (l *loader) load() (*gateway.Snapshot, *policyfile.Diagnostics) {
 
 func (l *loader) options() policyfile.Options {
 	o := policyOptions()
-	o.Vars = l.vars
+	o.Vars, o.Stdin = l.vars, l.stdin
 	return o
 }
 

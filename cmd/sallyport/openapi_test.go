@@ -27,6 +27,9 @@ func apiTypes() map[string]reflect.Type {
 		"Secret":  reflect.TypeFor[apiSecret](),
 		"Policy":  reflect.TypeFor[apiPlan](),
 		"Plan":    reflect.TypeFor[plan](),
+		"Apply":   reflect.TypeFor[apiApply](),
+		"Applied": reflect.TypeFor[apiApplied](),
+		"InForce": reflect.TypeFor[apiPolicy](),
 		"Live":    reflect.TypeFor[planLive](),
 		"Change":  reflect.TypeFor[jsonChange](),
 		"Alerts":  reflect.TypeFor[apiAlerts](),
@@ -70,6 +73,16 @@ func schemaOf(t reflect.Type) map[string]any {
 func objectOf(t reflect.Type) map[string]any {
 	properties, required := map[string]any{}, []any{}
 	for i := range t.NumField() {
+		if t.Field(i).Anonymous {
+			inner := objectOf(t.Field(i).Type)
+			for name, schema := range inner["properties"].(map[string]any) {
+				properties[name] = schema
+			}
+			if list, ok := inner["required"].([]any); ok {
+				required = append(required, list...)
+			}
+			continue
+		}
 		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		properties[name] = schemaOf(t.Field(i).Type)
 		if !strings.Contains(options, "omit") {

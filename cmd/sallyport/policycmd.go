@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,7 @@ func policyCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(validateCommand(), fmtCommand(), casesCommand(), planCommand(), explainCommand(), showCommand(), suggestCommand(), learnCommand(), schemaCommand())
+	cmd.AddCommand(validateCommand(), fmtCommand(), casesCommand(), planCommand(), applyCommand(), explainCommand(), showCommand(), suggestCommand(), learnCommand(), schemaCommand())
 	return cmd
 }
 
@@ -33,11 +34,13 @@ type policyFlags struct {
 	policy []string
 	vars   []string
 	json   bool
+
+	stdin []byte // what the path - stands for, once it has been read
 }
 
 func (f *policyFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; default: the configured policy.d)")
+	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder, - is standard input (repeatable; default: the configured policy.d)")
 	fs.StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
 	fs.BoolVar(&f.json, "json", false, "one JSON object a line")
 }
@@ -45,7 +48,7 @@ func (f *policyFlags) add(cmd *cobra.Command) {
 // paths are the policy's, as arguments, as flags or as configured.
 func (f *policyFlags) paths(args []string) ([]string, error) {
 	if list := append(append([]string{}, f.policy...), args...); len(list) > 0 {
-		return list, nil
+		return list, f.readStdin(list)
 	}
 	p, err := userPaths()
 	if err != nil {
@@ -56,8 +59,29 @@ func (f *policyFlags) paths(args []string) ([]string, error) {
 
 func (f *policyFlags) options() policyfile.Options {
 	o := policyOptions()
-	o.Vars = variables(f.vars)
+	o.Vars, o.Stdin = variables(f.vars), f.stdin
 	return o
+}
+
+// readStdin reads standard input where one of the paths is -.
+func (f *policyFlags) readStdin(paths []string) (err error) {
+	if f.stdin == nil {
+		f.stdin, err = policyInput(paths, os.Stdin)
+	}
+	return err
+}
+
+// policyInput reads r to its end where one of the paths of a policy is -. It
+// returns nil where none is.
+func policyInput(paths []string, r io.Reader) ([]byte, error) {
+	if !slices.Contains(paths, policyfile.Stdin) {
+		return nil, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(r, policyfile.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("standard input: %w", err)
+	}
+	return text, nil
 }
 
 // variables are the values of variable blocks, from NAME=VALUE flags.

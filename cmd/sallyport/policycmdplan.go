@@ -56,6 +56,7 @@ type plan struct {
 	Changes    []jsonChange `json:"changes"`
 	Widenings  int          `json:"widenings"`
 	Generation uint64       `json:"generation,omitempty"` // of a running gateway
+	SHA256     string       `json:"sha256,omitempty"`     // likewise
 	Live       *planLive    `json:"live,omitempty"`
 }
 
@@ -70,6 +71,12 @@ func (f *planFlags) plan(args []string) error {
 		return &exit{code: exitFailed, err: errors.New("plan: nothing to compare with"), hint: "name the policy in force with --against DIR, or a running gateway with --against SOCKET"}
 	}
 	paths, err := f.paths(args)
+	if err == nil && f.against == policyfile.Stdin {
+		if f.stdin != nil {
+			return usage("plan: standard input is one policy, and cannot be compared with itself")
+		}
+		err = f.readStdin([]string{f.against})
+	}
 	if err != nil {
 		return err
 	}
@@ -103,7 +110,7 @@ func (f *planFlags) plan(args []string) error {
 
 // ask has a running gateway compare. It gets the text of the files.
 func (f *planFlags) ask(paths []string) (plan, error) {
-	files, diags := policyfile.Contents(paths)
+	files, diags := policyfile.Contents(paths, f.options())
 	if diags.HasErrors() {
 		return plan{}, f.invalid(diags)
 	}
@@ -194,14 +201,25 @@ func (c *control) comparePolicy(w http.ResponseWriter, r *http.Request) {
 		respond(w, http.StatusBadRequest, apiError{Error: err.Error()})
 		return
 	}
+	p, refused := c.planWith(in.Files)
+	if refused != nil {
+		respond(w, http.StatusUnprocessableEntity, *refused)
+		return
+	}
+	respond(w, http.StatusOK, p)
+}
+
+// planWith compares what is in force with a policy that was brought.
+func (c *control) planWith(texts map[string]string) (plan, *apiError) {
 	files := map[string][]byte{}
-	for name, text := range in.Files {
+	for name, text := range texts {
 		files[name] = []byte(text)
 	}
-	next, diags := policyfile.ParseSet(files, 0, policyOptions())
+	o := policyOptions()
+	o.Vars = c.d.loader.vars
+	next, diags := policyfile.ParseSet(files, 0, o)
 	if diags.HasErrors() {
-		respond(w, http.StatusUnprocessableEntity, apiError{Error: "the policy has errors", Diagnostics: diagnosticLines(diags)})
-		return
+		return plan{}, &apiError{Error: "the policy has errors; what was in force stays", Diagnostics: diagnosticLines(diags)}
 	}
 	old := c.d.gateway.Policy()
 	if old == nil {
@@ -209,6 +227,6 @@ func (c *control) comparePolicy(w http.ResponseWriter, r *http.Request) {
 	}
 	p := planOf(old, next)
 	cut, open := c.d.gateway.WouldCut(next)
-	p.Generation, p.Live = old.Generation(), &planLive{Open: open, Cut: cut}
-	respond(w, http.StatusOK, p)
+	p.Generation, p.SHA256, p.Live = old.Generation(), old.SHA256(), &planLive{Open: open, Cut: cut}
+	return p, nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -13,12 +14,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport/policy"
+	"sallyport/policy/policyfile"
 )
 
 // showFlags are the flags of policy show.
 type showFlags struct {
 	policyFlags
 	sandbox string
+	running bool
+	socket  string
 }
 
 func showCommand() *cobra.Command {
@@ -27,18 +31,22 @@ func showCommand() *cobra.Command {
 		Use:   "show [PATH...]",
 		Short: "Show what each sandbox may do, whoever says so",
 		Long: `Show the effective policy of each sandbox as a tree: its own rules, those of
-its groups, the denials of the org, and where each secret may go.`,
+its groups, the denials of the org, and where each secret may go. With --running
+it is the policy of the running gateway, with its generation and its commit.`,
 		Example: `  sallyport policy show policy.d
-  sallyport policy show --sandbox ci --json policy.d`,
+  sallyport policy show --sandbox ci --json policy.d
+  sallyport policy show --running`,
 		RunE: func(_ *cobra.Command, args []string) error { return f.show(os.Stdout, args) },
 	}
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.sandbox, "sandbox", "", "only this sandbox")
+	cmd.Flags().BoolVar(&f.running, "running", false, "the policy that the running gateway has in force")
+	cmd.Flags().StringVar(&f.socket, "socket", "", "control socket of the daemon, with --running")
 	return cmd
 }
 
 func (f *showFlags) show(w io.Writer, args []string) error {
-	b, err := f.bundle(args)
+	b, err := f.shown(w, args)
 	if err != nil {
 		return err
 	}
@@ -61,6 +69,41 @@ func (f *showFlags) show(w io.Writer, args []string) error {
 		}
 	}
 	return nil
+}
+
+// shown is the policy that is shown. Of a running gateway it first says which.
+func (f *showFlags) shown(w io.Writer, args []string) (*policyfile.Bundle, error) {
+	if !f.running && f.socket == "" {
+		return f.bundle(args)
+	}
+	if len(args) > 0 || len(f.policy) > 0 {
+		return nil, usage("show: either the policy of a running gateway or one that is named")
+	}
+	var in apiPolicy
+	c := controlFlags{socket: f.socket}
+	if err := c.call(http.MethodGet, "/v1/policy", nil, &in); err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{}
+	for name, text := range in.Files {
+		files[name] = []byte(text)
+	}
+	b, diags := policyfile.ParseBundle(files, in.Generation, f.options())
+	if diags.HasErrors() {
+		return nil, f.invalid(diags)
+	}
+	if in.Changed {
+		fmt.Fprintln(os.Stderr, "sallyport: warning: the files have changed since they were loaded; what is shown is not yet in force (sallyport reload says why)")
+	}
+	if f.json {
+		return b, writeJSON(w, map[string]any{"generation": in.Generation, "sha256": in.SHA256, "commit": in.Commit, "paths": in.Paths, "changed": in.Changed})
+	}
+	line := fmt.Sprintf("generation %d, sha256 %s", in.Generation, in.SHA256)
+	if in.Commit != "" {
+		line += ", commit " + in.Commit
+	}
+	_, err := fmt.Fprintln(w, line)
+	return b, err
 }
 
 // writeTree writes the effective policy of one sandbox.

@@ -71,7 +71,7 @@ not be made.`,
 	}
 	cmd.Flags().SetInterspersed(false)
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; default: the configured policy.d)")
+	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder, - is standard input (repeatable; default: the configured policy.d)")
 	fs.StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
 	fs.StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
 	fs.StringVar(&f.state, "state", "", "folder for CA, keys and logs")
@@ -236,6 +236,9 @@ func (f *runFlags) settings() (settings, error) {
 		if s.policy, err = configuredPolicy(p); err != nil {
 			return settings{}, err
 		}
+	}
+	if s.stdin, err = policyInput(s.policy, os.Stdin); err != nil {
+		return settings{}, err
 	}
 	if s.denied, err = deniedMode(f.denied); err != nil {
 		return settings{}, err

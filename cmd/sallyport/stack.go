@@ -30,6 +30,7 @@ type settings struct {
 	own      string // log and state.db of this gateway alone
 	policy   []string
 	vars     map[string]string // of the policy's variable blocks
+	stdin    []byte            // the policy that the path - stands for
 	denied   gateway.DeniedMode
 	pool     netip.Prefix // zero: the default
 	limits   gateway.Limits
@@ -70,12 +71,14 @@ type stack struct {
 	loader    *loader
 	gateway   *gateway.Gateway
 	alerts    *alerting
+	commit    func() string      // of the policy in force; "" where nothing says one
+	noted     func(uint64) error // keeps the generation that was put in force
 	closers   []func() error
 }
 
 // build makes a stack. Nothing serves yet, and no policy is in force.
 func build(s settings) (_ *stack, err error) {
-	st := &stack{settings: s}
+	st := &stack{settings: s, commit: func() string { return "" }, noted: func(uint64) error { return nil }}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, st.close())
@@ -123,7 +126,7 @@ func build(s settings) (_ *stack, err error) {
 	if err != nil {
 		return nil, err
 	}
-	st.loader = &loader{paths: s.policy, vars: s.vars, key: placeholders, log: s.log}
+	st.loader = &loader{paths: s.policy, vars: s.vars, stdin: s.stdin, key: placeholders, log: s.log}
 	st.later(func() error { st.loader.close(); return nil })
 	st.alerts = st.newAlerting()
 	st.later(st.alerts.close)
@@ -212,7 +215,10 @@ func (st *stack) reload() *policyfile.Diagnostics {
 		}
 	} else {
 		e.Message = "policy in force"
-		e.Policy = &audit.Policy{Generation: snap.Policy.Generation(), SHA256: snap.Policy.SHA256()}
+		e.Policy = &audit.Policy{Generation: snap.Policy.Generation(), SHA256: snap.Policy.SHA256(), Commit: st.commit()}
+		if err := st.noted(snap.Policy.Generation()); err != nil {
+			st.settings.log.Error("generation of the policy was not kept", "error", err)
+		}
 	}
 	if err := st.log.Write(e); err != nil {
 		st.settings.log.Error("change of policy was not recorded", "error", err)

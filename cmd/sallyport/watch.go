@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"sallyport/policy/policyfile"
 )
 
 // settle is how long files are left alone after a change before they are
@@ -62,6 +64,9 @@ func (st *stack) watch(ctx context.Context, then func()) error {
 // and where those are links, what they lead to.
 func (st *stack) watchFolders(w *fsnotify.Watcher) {
 	for _, p := range st.loader.paths {
+		if p == policyfile.Stdin {
+			continue // it does not change
+		}
 		dirs := []string{filepath.Dir(p)}
 		if info, err := os.Stat(p); err == nil && info.IsDir() {
 			dirs = append(dirs, p)

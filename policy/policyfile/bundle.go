@@ -25,7 +25,7 @@ type Bundle struct {
 // files.
 func LoadBundle(paths []string, generation uint64, o Options) (*Bundle, *Diagnostics) {
 	diags := &Diagnostics{}
-	return parse(readAll(paths, diags), diags, o).bundle(generation)
+	return parse(readAll(paths, o.Stdin, diags), diags, o).bundle(generation)
 }
 
 // ParseBundle is LoadBundle for files that have been read already, by name.
@@ -51,7 +51,7 @@ func (p parsed) bundle(generation uint64) (*Bundle, *Diagnostics) {
 }
 
 // readAll reads the files of a policy and its test files.
-func readAll(paths []string, diags *Diagnostics) []source {
+func readAll(paths []string, stdin []byte, diags *Diagnostics) []source {
 	var policies []string
 	r := &reader{diags: diags, left: MaxBytes, tests: true}
 	for _, p := range paths {
@@ -67,7 +67,7 @@ func readAll(paths []string, diags *Diagnostics) []source {
 		}
 	}
 	tests := r.sources
-	return append(read(policies, diags), tests...)
+	return append(read(policies, stdin, diags), tests...)
 }
 
 // testFilesOf returns the test files that belong to a path of a policy.
@@ -103,7 +103,7 @@ func isTestFile(name string) bool { return strings.HasSuffix(name, "_test.hcl") 
 func Files(paths []string) ([]string, *Diagnostics) {
 	diags := &Diagnostics{}
 	var out []string
-	for _, s := range readAll(paths, diags) {
+	for _, s := range readAll(paths, nil, diags) {
 		out = append(out, s.name)
 	}
 	diags.sort()
@@ -112,10 +112,10 @@ func Files(paths []string) ([]string, *Diagnostics) {
 
 // Contents reads the files of the policy in paths, without test files, by
 // name.
-func Contents(paths []string) (map[string][]byte, *Diagnostics) {
+func Contents(paths []string, o Options) (map[string][]byte, *Diagnostics) {
 	diags := &Diagnostics{}
 	out := map[string][]byte{}
-	for _, s := range read(paths, diags) {
+	for _, s := range read(paths, o.Stdin, diags) {
 		out[s.name] = s.data
 	}
 	diags.sort()

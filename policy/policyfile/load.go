@@ -8,7 +8,7 @@ import (
 )
 
 // Load reads the policy in paths: files, or directories whose *.hcl files are
-// read in lexical order. Test files (*_test.hcl) and hidden files of a
+// read in lexical order, or "-" for o.Stdin. Test files (*_test.hcl) and hidden files of a
 // directory are left out, its directories are not entered, and a file that
 // two paths lead to is read once.
 //
@@ -42,7 +42,7 @@ func parseFiles(files map[string][]byte, o Options) parsed {
 // load reads and parses the policy in paths.
 func load(paths []string, o Options) parsed {
 	diags := &Diagnostics{}
-	return parse(read(paths, diags), diags, o)
+	return parse(read(paths, o.Stdin, diags), diags, o)
 }
 
 // result returns the document, if it may be used.

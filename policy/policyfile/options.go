@@ -73,4 +73,7 @@ type Options struct {
 	// Vars are the values of variable blocks that were given from outside, by
 	// name. A policy that does not declare one of them is in error.
 	Vars map[string]string
+	// Stdin is what the path "-" stands for: one file that has been read
+	// already. Without it "-" is an error.
+	Stdin []byte
 }

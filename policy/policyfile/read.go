@@ -33,13 +33,14 @@ type reader struct {
 	diags   *Diagnostics
 	sources []source
 	seen    []fs.FileInfo
-	tests   bool  // what is read are test files
+	tests   bool // what is read are test files
+	stdin   []byte
 	left    int64 // bytes that may still be read; 0 after a file that is too large
 }
 
 // read reads the files that paths lead to.
-func read(paths []string, diags *Diagnostics) []source {
-	r := &reader{diags: diags, left: MaxBytes}
+func read(paths []string, stdin []byte, diags *Diagnostics) []source {
+	r := &reader{diags: diags, left: MaxBytes, stdin: stdin}
 	if len(paths) == 0 {
 		diags.add(Diagnostic{Summary: "no policy is given", Hint: "name one with --policy PATH; " + hintInit})
 	}
@@ -56,6 +57,10 @@ func (r *reader) fail(path, summary, hint string) {
 
 // path reads one path that was given.
 func (r *reader) path(path string) {
+	if path == Stdin {
+		r.standardInput()
+		return
+	}
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -68,6 +73,26 @@ func (r *reader) path(path string) {
 		r.fail(path, "file holds tests and no policy", "name the policy that it tests, or the directory of both")
 	default:
 		r.file(path, filepath.Base(path))
+	}
+}
+
+// Stdin is the path that stands for standard input.
+const Stdin = "-"
+
+// stdinName is how the file of standard input is called.
+const stdinName = "stdin.hcl"
+
+// standardInput takes what was read from standard input for a file.
+func (r *reader) standardInput() {
+	switch {
+	case len(r.stdin) == 0:
+		r.fail(stdinName, "standard input is empty, or is read once already", "pipe a policy into it, or name a file instead of -")
+	case int64(len(r.stdin)) > r.left:
+		r.tooLarge(stdinName)
+	default:
+		r.left -= int64(len(r.stdin))
+		r.sources = append(r.sources, source{stdinName, stdinName, r.stdin, false})
+		r.stdin = nil
 	}
 }
 
