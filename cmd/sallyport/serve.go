@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport/gateway/capture"
+	"sallyport/policy/policyfile"
 )
 
 // serveFlags are the flags of serve.
@@ -94,8 +96,15 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	if len(f.policy) > 0 {
 		s.policy = f.policy
 	}
+	if slices.Contains(s.policy, policyfile.Stdin) {
+		return nil, &exit{err: errors.New("serve: a daemon reads its policy again, and standard input only once"), hint: "name a file or a folder; or set policy_push = true in the daemon file and use sallyport policy apply -"}
+	}
 	s.vars = variables(f.vars)
 	follow, err := file.followed(&s)
+	if err != nil {
+		return nil, err
+	}
+	push, err := file.pushed(&s)
 	if err != nil {
 		return nil, err
 	}
@@ -112,12 +121,15 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &daemonProcess{stack: st, file: file, runtime: p.runtime, git: follow}
+	d := &daemonProcess{stack: st, file: file, runtime: p.runtime, git: follow, push: push}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
 		}
 	}()
+	if err := d.origin(); err != nil {
+		return nil, err
+	}
 	if err := diagnosed(st.reload()); err != nil {
 		return nil, err
 	}
@@ -164,7 +176,8 @@ type daemonProcess struct {
 	control  *control
 	scraped  net.Listener // of the metrics; nil without them
 	captures captures
-	git      *gitPolicy // nil where the policy is not followed by commit
+	git      *gitPolicy    // nil where the policy is not followed by commit
+	push     *pushedPolicy // nil where it is not pushed
 }
 
 // run serves until SIGTERM or SIGINT.
