@@ -8,9 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -165,7 +163,11 @@ func (b *bench) run() error {
 // rounds measures each peer once a round, so that what the machine does
 // meanwhile falls on all of them. Every other round is in reverse.
 func (b *bench) rounds(w workload, list []*peers.Peer) error {
-	for round := b.first; round < b.first+b.options.rounds; round++ {
+	rounds := b.options.rounds
+	if w.most > 0 {
+		rounds = min(rounds, w.most)
+	}
+	for round := b.first; round < b.first+rounds; round++ {
 		order := slices.Clone(list)
 		if round%2 == 1 {
 			slices.Reverse(order)
@@ -273,102 +275,6 @@ func (b *bench) profile(id string, p *peers.Peer, length time.Duration) func() {
 		}
 	}()
 	return func() { <-done }
-}
-
-// goroutines asks a daemon how many it has.
-func goroutines(g *peers.Gateway) (float64, error) {
-	text, err := g.Call(http.MethodGet, "/debug/pprof/goroutine?debug=1", nil)
-	if err != nil {
-		return 0, err
-	}
-	m := regexp.MustCompile(`total (\d+)`).FindSubmatch(text)
-	if m == nil {
-		return 0, fmt.Errorf("no count of goroutines in %.40q", text)
-	}
-	return strconv.ParseFloat(string(m[1]), 64)
-}
-
-// leaks compares the memory after many finished connections with that after
-// few.
-func leaks(b *bench, w workload) error {
-	p := b.find("sallyport-netns")
-	if p == nil {
-		return nil
-	}
-	job := load.Job{Kind: load.NewConn, Path: "/small", Conns: 16, Count: b.tunnels / 50}
-	if err := p.Restart(); err != nil {
-		return err
-	}
-	if _, err := p.Check(); err != nil {
-		return err
-	}
-	idle, err := goroutines(b.gateways["sallyport"])
-	if err != nil {
-		return err
-	}
-	if _, err := b.measure(w.id, p, job, 0); err != nil {
-		return err
-	}
-	time.Sleep(2 * settle)
-	few := measure.RSS(p.PIDs()...)
-	job.Count = b.tunnels
-	s, err := b.measure(w.id, p, job, 0)
-	if err != nil {
-		return err
-	}
-	time.Sleep(2 * settle)
-	many := measure.RSS(p.PIDs()...)
-	after, err := goroutines(b.gateways["sallyport"])
-	if err != nil {
-		return err
-	}
-	s.Values[report.Growth], s.Values[report.Memory] = many/few, many/1024
-	b.samples = append(b.samples, s)
-	fmt.Fprintf(b.out, "# leaks: %.0f KiB after %d connections, %.0f KiB after %d; goroutines %.0f before, %.0f after\n", few, b.tunnels/50, many, b.tunnels, idle, after)
-	return nil
-}
-
-// crowd compares the load of one sandbox with the same load from many.
-func crowd(b *bench, w workload) error {
-	p, g := b.find("sallyport-crowd-netns"), b.gateways["sallyport-crowd"]
-	if p == nil {
-		return nil
-	}
-	one := *p
-	one.Name = "sallyport-1-sandbox"
-	many := *p
-	many.Name = fmt.Sprintf("sallyport-%d-sandboxes", b.crowd)
-	job := load.Job{Kind: load.KeepAlive, Path: "/small", Conns: 100, Time: b.length}
-	for round := range b.options.rounds {
-		s, err := b.measure(w.id, &one, job, round)
-		if err != nil {
-			return err
-		}
-		b.samples = append(b.samples, s)
-	}
-	time.Sleep(2 * settle)
-	before := measure.RSS(p.PIDs()...)
-	list, err := b.world.Spaces(b.crowd)
-	if err != nil {
-		return err
-	}
-	for _, space := range list {
-		if err := g.Attach(map[string]any{"sandbox": "bench", "netns": space}); err != nil {
-			return err
-		}
-	}
-	time.Sleep(2 * settle)
-	each := (measure.RSS(p.PIDs()...) - before) / float64(len(list))
-	job.Spaces = list
-	for round := range b.options.rounds {
-		s, err := b.measure(w.id, &many, job, round)
-		if err != nil {
-			return err
-		}
-		s.Values[report.Each] = each
-		b.samples = append(b.samples, s)
-	}
-	return nil
 }
 
 // passthrough is a peer that is asked for the name that is not opened.

@@ -21,6 +21,7 @@ type workload struct {
 	peers     []string // "": those of ordinary()
 	drawn     bool     // in the picture
 	fresh     bool     // needs a new process
+	most      int      // rounds; 0: as many as of the others
 	pause     time.Duration
 	special   func(*bench, workload) error // instead of rounds of the job
 }
@@ -64,7 +65,7 @@ func workloads() []workload {
 		{id: "W4u", title: "upload of one body", metrics: []report.Metric{report.Speed, report.Cost}, ratio: report.Speed, to: []string{"splice", "nginx", "squid"},
 			peers: append(ordinary(), "sallyport-passthrough"), job: func(o options, _ int) load.Job { return load.Job{Kind: load.Upload, Path: "/upload", Bytes: o.bulk} }},
 		{id: "W5", title: "latency at 200 requests a second", job: job(load.Job{Kind: load.Paced, Path: "/small", Rate: 200}), metrics: []report.Metric{report.P50, report.P99, report.CPU}, ratio: report.P50, to: []string{"direct", "splice", "goproxy"}},
-		{id: "W6", title: "memory of 2,000 idle connections", metrics: []report.Metric{report.Each, report.Memory}, ratio: report.Each, to: usual, fresh: true,
+		{id: "W6", title: "memory of 2,000 idle connections", metrics: []report.Metric{report.Each, report.Memory}, ratio: report.Each, to: usual, fresh: true, most: 3,
 			job: func(o options, _ int) load.Job { return load.Job{Kind: load.Idle, Path: "/small", Count: o.idle} }},
 		{id: "W7", drawn: true, title: "HTTP/2, 100 streams on one connection", job: job(load.Job{Kind: load.Streams, Path: "/small", Conns: 100}), metrics: perRequest, ratio: report.CPU, to: []string{"splice", "nginx", "goproxy-h2"}, peers: withH2()},
 		{id: "W8", title: "delay of server-sent events", job: job(load.Job{Kind: load.Events, Path: "/events?n=100&ms=10", Count: 100}), metrics: delay, ratio: report.P50, to: usual},
@@ -80,7 +81,7 @@ func workloads() []workload {
 			peers: []string{"sallyport-plain-netns", "sallyport-netns", "sallyport-1000s-netns", "sallyport-10-netns", "sallyport-100k-netns"}},
 		{id: "leaks", title: "memory after 50,000 finished connections", metrics: []report.Metric{report.Growth, report.Memory}, peers: []string{"sallyport-netns"}, special: leaks},
 		{id: "sandboxes", title: "W1 among 1,000 sandboxes", metrics: []report.Metric{report.CPU, report.Rate, report.Each}, ratio: report.CPU, to: []string{"sallyport-1-sandbox"},
-			peers: []string{"sallyport-crowd-netns"}, special: crowd},
+			peers: []string{"sallyport-netns", "sallyport-crowd-netns"}, special: crowd},
 	}
 }
 
@@ -121,9 +122,9 @@ type options struct {
 
 func (o *options) fill() {
 	length := 2 * time.Second
-	o.names, o.bulk, o.idle, o.tunnels, o.crowd = 2000, 512<<20, 2000, 50_000, 1000
+	o.names, o.bulk, o.idle, o.tunnels, o.crowd = 500, 512<<20, 2000, 50_000, 1000
 	if o.quick {
-		length, o.names, o.bulk, o.idle, o.tunnels, o.crowd = time.Second, 300, 64<<20, 500, 3000, 50
+		length, o.names, o.bulk, o.idle, o.tunnels, o.crowd = time.Second, 100, 64<<20, 500, 3000, 50
 	}
 	if o.length == 0 {
 		o.length = length

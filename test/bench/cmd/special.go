@@ -1,0 +1,109 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"time"
+
+	"sallyport/test/bench/load"
+	"sallyport/test/bench/measure"
+	"sallyport/test/bench/peers"
+	"sallyport/test/bench/report"
+)
+
+// goroutines asks a daemon how many it has.
+func goroutines(g *peers.Gateway) (float64, error) {
+	text, err := g.Call(http.MethodGet, "/debug/pprof/goroutine?debug=1", nil)
+	if err != nil {
+		return 0, err
+	}
+	m := regexp.MustCompile(`total (\d+)`).FindSubmatch(text)
+	if m == nil {
+		return 0, fmt.Errorf("no count of goroutines in %.40q", text)
+	}
+	return strconv.ParseFloat(string(m[1]), 64)
+}
+
+// leaks compares the memory after many finished connections with that after
+// few.
+func leaks(b *bench, w workload) error {
+	p := b.find("sallyport-netns")
+	if p == nil {
+		return nil
+	}
+	job := load.Job{Kind: load.NewConn, Path: "/small", Conns: 16, Count: b.tunnels / 50}
+	if err := p.Restart(); err != nil {
+		return err
+	}
+	if _, err := p.Check(); err != nil {
+		return err
+	}
+	idle, err := goroutines(b.gateways["sallyport"])
+	if err != nil {
+		return err
+	}
+	if _, err := b.measure(w.id, p, job, 0); err != nil {
+		return err
+	}
+	time.Sleep(2 * settle)
+	few := measure.RSS(p.PIDs()...)
+	job.Count = b.tunnels
+	s, err := b.measure(w.id, p, job, 0)
+	if err != nil {
+		return err
+	}
+	time.Sleep(2 * settle)
+	many := measure.RSS(p.PIDs()...)
+	after, err := goroutines(b.gateways["sallyport"])
+	if err != nil {
+		return err
+	}
+	s.Values[report.Growth], s.Values[report.Memory] = many/few, many/1024
+	b.samples = append(b.samples, s)
+	fmt.Fprintf(b.out, "# leaks: %.0f KiB after %d connections, %.0f KiB after %d; goroutines %.0f before, %.0f after\n", few, b.tunnels/50, many, b.tunnels, idle, after)
+	return nil
+}
+
+// crowd compares a daemon with one sandbox with one that has many, from each
+// of which a part of the same load comes.
+func crowd(b *bench, w workload) error {
+	one, many, g := b.find("sallyport-netns"), b.find("sallyport-crowd-netns"), b.gateways["sallyport-crowd"]
+	if one == nil || many == nil {
+		return nil
+	}
+	single, all := *one, *many
+	single.Name, all.Name = "sallyport-1-sandbox", fmt.Sprintf("sallyport-%d-sandboxes", b.crowd)
+	time.Sleep(2 * settle)
+	before := measure.RSS(many.PIDs()...)
+	list, err := b.world.Spaces(b.crowd)
+	if err != nil {
+		return err
+	}
+	for _, space := range list {
+		if err := g.Attach(map[string]any{"sandbox": "bench", "netns": space}); err != nil {
+			return err
+		}
+	}
+	time.Sleep(2 * settle)
+	each := (measure.RSS(many.PIDs()...) - before) / float64(len(list))
+	job := load.Job{Kind: load.KeepAlive, Path: "/small", Conns: 100, Time: b.length}
+	for round := b.first; round < b.first+b.options.rounds; round++ {
+		s, err := b.measure(w.id, &single, job, round)
+		if err != nil {
+			return err
+		}
+		b.samples = append(b.samples, s)
+		spread := job
+		spread.Spaces = list
+		if s, err = b.measure(w.id, &all, spread, round); err != nil {
+			return err
+		}
+		s.Values[report.Each] = each
+		b.samples = append(b.samples, s)
+	}
+	return nil
+}
