@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"filippo.io/age"
@@ -39,7 +40,10 @@ type Config struct {
 	Key      string // "": the file is the value
 }
 
-type source struct{ c Config }
+type source struct {
+	c    Config
+	busy chan struct{} // capacity 1: holds something while the file is being opened
+}
 
 // New makes a source of c. The files are read at each fetch, not by New.
 func New(c Config) (secrets.Source, error) {
@@ -51,16 +55,16 @@ func New(c Config) (secrets.Source, error) {
 			return nil, fmt.Errorf("age: %s %q is not absolute", name, path)
 		}
 	}
-	return source{c}, nil
+	return &source{c: c, busy: make(chan struct{}, 1)}, nil
 }
 
 // Fetch decrypts the file.
-func (s source) Fetch(context.Context) (secrets.Fetched, error) {
+func (s *source) Fetch(ctx context.Context) (secrets.Fetched, error) {
 	identities, err := readIdentities(s.c.Identity)
 	if err != nil {
 		return secrets.Fetched{}, err
 	}
-	plain, err := decrypt(s.c.Path, identities)
+	plain, err := s.within(ctx, func() ([]byte, error) { return decrypt(s.c.Path, identities) })
 	if err != nil {
 		return secrets.Fetched{}, err
 	}
@@ -116,12 +120,40 @@ func readIdentities(path string) ([]age.Identity, error) {
 	case info.Mode().Perm()&0o007 != 0:
 		return nil, fmt.Errorf("age identity %s: mode %#o lets others read it; use chmod 600", path, info.Mode().Perm())
 	}
-	identities, err := age.ParseIdentities(io.LimitReader(f, maxIdentity))
+	identities, err := parseIdentities(io.LimitReader(f, maxIdentity))
 	if err != nil {
 		// The library's error can quote a line of the file.
 		return nil, fmt.Errorf("age identity %s: holds something that is no identity", path)
 	}
 	return identities, nil
+}
+
+// parseIdentities reads native identities and those of plugins.
+func parseIdentities(r io.Reader) ([]age.Identity, error) {
+	var list []age.Identity
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, pluginPrefix):
+			i, err := newPluginIdentity(line)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, i)
+		default:
+			native, err := age.ParseIdentities(strings.NewReader(line))
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, native...)
+		}
+	}
+	if len(list) == 0 && lines.Err() == nil {
+		return nil, errors.New("no identity")
+	}
+	return list, lines.Err()
 }
 
 func decrypt(path string, identities []age.Identity) ([]byte, error) {
@@ -144,6 +176,10 @@ func decrypt(path string, identities []age.Identity) ([]byte, error) {
 		if out, err = io.ReadAll(plain); err == nil {
 			return out, nil
 		}
+	}
+	var failed *pluginError
+	if errors.As(err, &failed) {
+		return nil, fmt.Errorf("age file %s: %w", path, failed)
 	}
 	var none *age.NoIdentityMatchError
 	if errors.As(err, &none) {

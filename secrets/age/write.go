@@ -102,6 +102,8 @@ func recipients(identities []age.Identity) (list []age.Recipient, err error) {
 			list = append(list, i.Recipient())
 		case *age.HybridIdentity:
 			list = append(list, i.Recipient())
+		case pluginIdentity:
+			list = append(list, i.Recipient())
 		default:
 			return nil, errors.New("holds an identity that cannot be written to")
 		}
