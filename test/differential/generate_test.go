@@ -13,6 +13,7 @@ const hostMark = "mark-of.the.case"
 
 // sample is what one client writes on one connection of HTTP/1.1.
 type sample struct {
+	n     int
 	host  string
 	raw   []byte
 	cuts  []int     // where one write ends and the next begins

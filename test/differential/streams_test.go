@@ -17,7 +17,7 @@ import (
 )
 
 // madeStreams is how many samples of HTTP/2 are made.
-const madeStreams = 300
+const madeStreams = 900
 
 // field is one field of a section, pseudo-header fields included.
 type field struct{ name, value string }
@@ -168,28 +168,43 @@ func (g generator) mutateExchange(x *exchange, host string) {
 
 // sendStream sends a sample of HTTP/2 and waits until each of its streams, or
 // the connection, has ended.
-func (l *lab) sendStream(w *lane, s stream) error {
+func (l *lab) sendStream(w *lane, s stream) (told, error) {
 	tcp, err := l.dial(s.host, w.tls.port)
 	if err != nil {
-		return err
+		return told{}, err
 	}
 	defer tcp.Close()
 	_ = tcp.SetDeadline(time.Now().Add(answerTime)) // an error comes again
 	t, err := l.secure(tcp, s.host, "h2")
 	if err != nil {
-		return err
+		return told{}, err
 	}
 	return speak(t, s)
 }
 
-func speak(t *tls.Conn, s stream) error {
+// told is what a client of HTTP/2 was told of its streams.
+type told struct {
+	streams int  // that were answered or reset
+	closed  bool // the gateway closed the connection
+}
+
+// recorded is how many of n requests must be on record: all that the gateway
+// took, and it takes all until it closes the connection.
+func (e told) recorded(n int) (least, most int) {
+	if e.closed {
+		return max(1, e.streams), n
+	}
+	return n, n
+}
+
+func speak(t *tls.Conn, s stream) (told, error) {
 	if _, err := io.WriteString(t, http2.ClientPreface); err != nil {
-		return err
+		return told{}, err
 	}
 	fr := http2.NewFramer(t, t)
 	fr.AllowIllegalWrites = true
 	if err := fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}); err != nil {
-		return err
+		return told{}, err
 	}
 	var table bytes.Buffer
 	enc := hpack.NewEncoder(&table)
@@ -200,11 +215,12 @@ func speak(t *tls.Conn, s stream) error {
 		}
 		return bytes.Clone(table.Bytes())
 	}
-	left := map[uint32]bool{}
+	left, broken := map[uint32]bool{}, false
 	for i, x := range s.exchanges {
 		id := uint32(2*i + 1)
 		if x.send(fr, id, block) != nil {
-			break // it was refused before it was whole
+			broken = true // it was refused before it was whole
+			break
 		}
 		left[id] = !x.open
 		if x.open {
@@ -212,7 +228,9 @@ func speak(t *tls.Conn, s stream) error {
 			delete(left, id)
 		}
 	}
-	return listen(fr, left)
+	end, err := listen(fr, left)
+	end.closed = end.closed || broken
+	return end, err
 }
 
 // send writes the frames of one stream.
@@ -245,20 +263,22 @@ func headers(fr *http2.Framer, id uint32, b []byte, ends bool, split int) error 
 }
 
 // listen reads until the streams have ended, or the connection.
-func listen(fr *http2.Framer, left map[uint32]bool) error {
+func listen(fr *http2.Framer, left map[uint32]bool) (end told, err error) {
+	all := len(left)
+	defer func() { end.streams = all - len(left) }()
 	for len(left) > 0 {
 		f, err := fr.ReadFrame()
 		var ne net.Error
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &ne) && ne.Timeout():
-			return fmt.Errorf("the gateway neither answers nor resets %v", left)
+			return told{}, fmt.Errorf("the gateway neither answers nor resets %v", left)
 		case err != nil:
-			return nil // closed by the gateway
+			return told{closed: true}, nil
 		}
 		switch f := f.(type) {
 		case *http2.GoAwayFrame:
 			if f.ErrCode != http2.ErrCodeNo {
-				return nil
+				return told{closed: true}, nil
 			}
 		case *http2.RSTStreamFrame:
 			delete(left, f.StreamID)
@@ -280,5 +300,5 @@ func listen(fr *http2.Framer, left map[uint32]bool) error {
 			}
 		}
 	}
-	return nil
+	return told{}, nil
 }

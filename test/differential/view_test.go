@@ -19,6 +19,7 @@ type view struct {
 	raw                   []byte
 	plain                 []request // what was meant
 	whole                 bool      // there is a whole head
+	least, most           int       // requests of HTTP/2 that must be on record; most 0 is HTTP/1.1
 	allowed, denied, ends []*audit.Event
 	refused               int // connections and handshakes
 	forwarded, understood []request
@@ -54,6 +55,9 @@ func (v *view) check(t *testing.T) {
 	if v.whole && len(v.allowed)+len(v.denied)+v.refused == 0 {
 		fault("a request was neither allowed nor refused on the record")
 	}
+	if n := recordsOf(v.allowed) + recordsOf(v.denied); v.most > 0 && (n < v.least || n > v.most) {
+		fault("%d requests are on record, want %d to %d", n, v.least, v.most)
+	}
 	v.checkDecisions(complete, fault)
 	v.checkOrigin(complete, fault)
 	if v.plain != nil {
@@ -68,6 +72,14 @@ func (v *view) check(t *testing.T) {
 		t.Errorf("%s %s\n%q\n%s\nallowed %s\ndenied %s\nends %s\nforwarded %v\nunderstood %v", v.lane, v.host, v.raw, strings.Join(wrong, "\n"),
 			decisions(v.allowed), decisions(v.denied), ends(v.ends), v.forwarded, v.understood)
 	}
+}
+
+// recordsOf counts the requests that events are about.
+func recordsOf(es []*audit.Event) (n int) {
+	for _, e := range es {
+		n += int(max(e.Count, 1))
+	}
+	return n
 }
 
 // counted says whether the end of a decision tells of as many bytes as the
