@@ -61,6 +61,10 @@ func TestDifferential(t *testing.T) {
 	l.allow(ports...)
 	samples := collect(t)
 	streams := collectStreams(len(samples))
+	var grown []frames
+	for i, raw := range kept(t, framesFile) {
+		grown = append(grown, frames{fmt.Sprintf("c%05d.%s", len(samples)+len(streams)+i, domain), raw})
+	}
 	all(lanes, samples, func(w *lane, s sample) {
 		if s.n%w.every != 0 {
 			return
@@ -75,6 +79,15 @@ func TestDifferential(t *testing.T) {
 		end, err := l.sendStream(w, s)
 		if err != nil {
 			t.Errorf("%s: %s %s: %v", w.name, s.host, s.String(), err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		seen[w.name+" "+s.host] = end
+	})
+	all(lanes, grown, func(w *lane, s frames) {
+		end, err := l.sendFrames(w, s)
+		if err != nil {
+			t.Errorf("%s: %s %q: %v", w.name, s.host, s.raw, err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -111,7 +124,21 @@ func TestDifferential(t *testing.T) {
 			v.check(t)
 		}
 	}
+	for _, s := range grown {
+		for _, w := range lanes {
+			v := w.view(s.host, events[s.host])
+			v.raw = s.raw
+			v.least = seen[w.name+" "+s.host].streams
+			v.most, _ = s.heads()
+			v.most++ // what is broken may look like one more
+			sum.add(v)
+			v.check(t)
+		}
+	}
 	known := map[string]bool{}
+	for _, s := range grown {
+		known[s.host] = true
+	}
 	for _, s := range samples {
 		known[s.host] = true
 	}
@@ -125,7 +152,7 @@ func TestDifferential(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d samples of HTTP/1.1, %d of HTTP/2, each to %d origins: %+v", len(samples), len(streams), len(lanes), sum)
+	t.Logf("%d samples of HTTP/1.1, %d of HTTP/2, to up to %d origins each: %+v", len(samples), len(streams)+len(grown), len(lanes), sum)
 	if sum.Forwarded < made || sum.Denied < made/4 || sum.Plain < made/2 {
 		t.Errorf("the samples are not what they should be: %+v", sum)
 	}
@@ -192,7 +219,7 @@ func collect(t testing.TB) []sample {
 	t.Helper()
 	g := newGenerator(seed)
 	var out []sample
-	for i, raw := range kept(t) {
+	for i, raw := range kept(t, corpusFile) {
 		s := sample{raw: raw}
 		g.finish(&s)
 		s.tls = i%2 == 0 // without TLS the first bytes must be those of HTTP

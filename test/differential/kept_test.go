@@ -10,11 +10,11 @@ import (
 // corpusFile has a sample on each line, as a Go string.
 const corpusFile = "testdata/corpus.txt"
 
-// kept are samples that runs of http1's FuzzGuard grew, with the mark for
-// their hosts.
-func kept(t testing.TB) [][]byte {
+// kept are samples that runs of the guards' fuzz targets grew: of http1's with
+// the mark for their hosts.
+func kept(t testing.TB, file string) [][]byte {
 	t.Helper()
-	text, err := os.ReadFile(corpusFile)
+	text, err := os.ReadFile(file)
 	must(t, err)
 	var out [][]byte
 	for line := range strings.Lines(string(text)) {
