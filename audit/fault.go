@@ -1,10 +1,13 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Bounds of the wait between two attempts to write again.
@@ -23,6 +26,7 @@ type fault struct {
 	refused uint64
 	total   uint64
 	resync  bool // an fsync failed: what the segment holds is in doubt
+	barred  bool // the open segment takes nothing; another one may
 }
 
 // current returns the error that callers get, or nil.
@@ -85,13 +89,16 @@ func (f *fault) take(clear bool) (n uint64, since, last time.Time) {
 	n, f.refused = f.refused, 0
 	if clear {
 		f.set.Store(nil)
-		f.resync = false
+		f.resync, f.barred = false, false
 	}
 	return n, f.since, f.lastTry
 }
 
 // fail makes the log unavailable. Called with commitMu held.
 func (l *Log) fail(cause error) {
+	if bars(cause) {
+		l.fault.bar()
+	}
 	if !l.fault.begin(cause, l.now()) {
 		return
 	}
@@ -144,13 +151,46 @@ func (l *Log) mend() error {
 		if !l.rotate() {
 			return fmt.Errorf("no new segment")
 		}
+		l.abandon()
 		return nil
 	}
 	info, err := l.seg.f.Stat()
 	if err == nil && info.Size() > l.seg.size {
 		err = l.seg.f.Truncate(l.seg.size)
 	}
+	if err == nil && l.fault.isBarred() && l.rotate() { // if there is no new one either, the old one is tried again
+		l.abandon()
+	}
 	return err
+}
+
+// abandon gives up the files that wait for their fsync, of which one takes
+// nothing any more.
+func (l *Log) abandon() {
+	for _, f := range l.retired {
+		if err := l.sync(f); err != nil {
+			l.logger.Error("what was last written before the fault may not survive a power cut", "error", err)
+		}
+	}
+	l.closeRetired()
+}
+
+// bars reports whether an error of a write may be one of this file alone: of a
+// bad place on the disk, or of a file system that has been made read-only and in
+// whose place there may be another.
+func bars(err error) bool { return errors.Is(err, unix.EIO) || errors.Is(err, unix.EROFS) }
+
+// bar notes that the open segment takes nothing.
+func (f *fault) bar() {
+	f.mu.Lock()
+	f.barred = true
+	f.mu.Unlock()
+}
+
+func (f *fault) isBarred() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.barred
 }
 
 // inDoubt reports whether an fsync has failed since the fault began.
