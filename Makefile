@@ -56,7 +56,7 @@ bench-packages: ## benchmarks of the packages
 
 bench: bin/bench ## beside other proxies: tables, test/bench/RESULTS.md, a picture; root, 40 min (BENCHFLAGS)
 	sh test/deps.sh nginx haproxy squid mitmdump dnsmasq unbound
-	bin/bench -results test/bench $(BENCHFLAGS)
+	bin/bench -results test/bench -readme README.md $(BENCHFLAGS)
 
 # In continuous integration machines are noisy, and time is short.
 bench-check: BENCHFLAGS ?= $(if $(CI),-share 0.6 -rounds 3 -length 1s)

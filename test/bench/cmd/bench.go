@@ -49,7 +49,7 @@ func (b *bench) wanted(w workload) []string {
 
 // start starts the peers of a workload that are not there yet, and leaves out
 // those that do not answer.
-func (b *bench) start(w workload) ([]*peers.Peer, error) {
+func (b *bench) start(w workload) []*peers.Peer {
 	var out []*peers.Peer
 	for _, name := range b.wanted(w) {
 		p := b.find(name)
@@ -64,7 +64,7 @@ func (b *bench) start(w workload) ([]*peers.Peer, error) {
 			out = append(out, p)
 		}
 	}
-	return out, nil
+	return out
 }
 
 func (b *bench) find(name string) *peers.Peer {
@@ -136,36 +136,45 @@ func (b *bench) admit(list ...*peers.Peer) error {
 
 // run measures what is wanted, workload by workload.
 func (b *bench) run() error {
-	for _, w := range workloads() {
-		if len(b.only) > 0 && !slices.Contains(b.only, w.id) {
+	all := workloads()
+	for _, w := range all {
+		if !b.chosen(w.id) || w.after != "" && b.chosen(w.after) {
 			continue
 		}
-		list, err := b.start(w)
-		if err != nil {
-			return err
+		together := []workload{w}
+		for _, v := range all {
+			if v.after == w.id && b.chosen(v.id) {
+				together = append(together, v)
+			}
 		}
+		list := b.start(w)
 		if len(list) == 0 {
 			continue
 		}
+		var err error
 		if w.special != nil {
 			err = w.special(b, w)
 		} else {
-			err = b.rounds(w, list)
+			err = b.rounds(together, list)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", w.id, err)
 		}
-		b.samples.Table(b.out, w.id, w.title, w.metrics, w.ratio, w.to)
+		for _, w := range together {
+			b.samples.Table(b.out, w.id, w.title, w.metrics, w.ratio, w.to)
+		}
 	}
 	return nil
 }
 
+func (b *bench) chosen(id string) bool { return len(b.only) == 0 || slices.Contains(b.only, id) }
+
 // rounds measures each peer once a round, so that what the machine does
 // meanwhile falls on all of them. Every other round is in reverse.
-func (b *bench) rounds(w workload, list []*peers.Peer) error {
+func (b *bench) rounds(together []workload, list []*peers.Peer) error {
 	rounds := b.options.rounds
-	if w.most > 0 {
-		rounds = min(rounds, w.most)
+	if most := together[0].most; most > 0 {
+		rounds = min(rounds, most)
 	}
 	for round := b.first; round < b.first+rounds; round++ {
 		order := slices.Clone(list)
@@ -173,23 +182,33 @@ func (b *bench) rounds(w workload, list []*peers.Peer) error {
 			slices.Reverse(order)
 		}
 		for _, p := range order {
-			if w.fresh {
-				if err := p.Restart(); err != nil {
-					return err
+			for _, w := range together {
+				if err := b.once(w, p, round); err != nil {
+					return fmt.Errorf("%s: %w", p.Name, err)
 				}
-				if _, err := p.Check(); err != nil {
-					return err
-				}
-				time.Sleep(500 * time.Millisecond)
 			}
-			s, err := b.measure(w.id, p, w.job(b.options, round), round)
-			if err != nil {
-				return fmt.Errorf("%s: %w", p.Name, err)
-			}
-			b.samples = append(b.samples, s)
-			time.Sleep(w.pause)
 		}
 	}
+	return nil
+}
+
+// once measures one peer in one round.
+func (b *bench) once(w workload, p *peers.Peer, round int) error {
+	if w.fresh {
+		if err := p.Restart(); err != nil {
+			return err
+		}
+		if _, err := p.Check(); err != nil {
+			return err
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	s, err := b.measure(w.id, p, w.job(b.options, round), round)
+	if err != nil {
+		return err
+	}
+	b.samples = append(b.samples, s)
+	time.Sleep(w.pause)
 	return nil
 }
 
@@ -251,6 +270,7 @@ func (b *bench) measure(id string, p *peers.Peer, j load.Job, round int) (report
 	set(report.Memory, last.rss/1024, hasPeer)
 	set(report.Speed, float64(r.Bytes)/(1<<20)/r.Wall.Seconds(), r.Bytes > 0)
 	set(report.Cost, used.Seconds()*(1<<30)/float64(r.Bytes), r.Bytes > 0 && hasPeer)
+	set(report.Again, 100*float64(r.Resumed)/ops, j.Resume)
 	set(report.Each, (last.rss-first.rss)/ops, j.Kind == load.Idle && hasPeer)
 	return s, nil
 }

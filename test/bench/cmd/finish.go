@@ -22,6 +22,7 @@ import (
 // outcome is what a run is for, besides its tables.
 type outcome struct {
 	results  string // folder of RESULTS.md and speed.svg
+	readme   string // file with a place for a summary
 	baseline string // file
 	check    bool
 	keep     bool
@@ -36,7 +37,7 @@ func (b *bench) finish(o outcome) error {
 	case o.results != "" && !whole:
 		fmt.Fprintf(b.out, "\n# %s is written by a run of everything\n", filepath.Join(o.results, "RESULTS.md"))
 	case o.results != "":
-		if err := b.write(o.results); err != nil {
+		if err := errors.Join(b.write(o.results), b.summarise(o.readme)); err != nil {
 			return err
 		}
 	}
@@ -97,6 +98,30 @@ func (b *bench) write(dir string) error {
 	defer picture.Close()
 	return errors.Join(report.Picture(picture, "CPU time for each request, as a multiple of nginx's", "nginx", b.samples.Groups(titles, "nginx")),
 		os.WriteFile(filepath.Join(dir, "RESULTS.md"), text.Bytes(), 0o644))
+}
+
+// summarise puts the figures that say most into a document.
+func (b *bench) summarise(path string) error {
+	if path == "" {
+		return nil
+	}
+	document, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var lines []report.Line
+	for _, w := range workloads() {
+		if w.summary != "" {
+			lines = append(lines, report.Line{Workload: w.id, Title: w.title, Metric: w.summary})
+		}
+	}
+	var text bytes.Buffer
+	b.samples.Summary(&text, lines, []string{"direct", "splice", "nginx", "haproxy", "sallyport-netns", "goproxy", "goproxy-h2", "squid", "mitmproxy", "dnsmasq", "unbound", "sallyport-100k-netns"})
+	document, err = report.Insert(document, text.Bytes())
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return os.WriteFile(path, document, 0o644)
 }
 
 // machine says where the figures are from.

@@ -83,6 +83,7 @@ func within(args []string) error {
 	f.StringVar(&o.profiles, "profiles", "", "folder that CPU profiles of sallyport are written to")
 	f.DurationVar(&o.length, "length", 0, "length of a measurement (2s)")
 	f.StringVar(&out.results, "results", "", "folder that RESULTS.md and speed.svg are written to")
+	f.StringVar(&out.readme, "readme", "", "file that a summary is put into, between its marks")
 	f.StringVar(&out.baseline, "baseline", "", "file of kept ratios that are compared with, or with -keep written")
 	f.BoolVar(&out.check, "check", false, "fail if a ratio is much worse than in the baseline")
 	f.BoolVar(&out.keep, "keep", false, "write the baseline")

@@ -20,9 +20,11 @@ type workload struct {
 	to        []string // whose ratios the table shows
 	peers     []string // "": those of ordinary()
 	drawn     bool     // in the picture
-	fresh     bool     // needs a new process
-	most      int      // rounds; 0: as many as of the others
+	summary   report.Metric
+	fresh     bool // needs a new process
+	most      int  // rounds; 0: as many as of the others
 	pause     time.Duration
+	after     string                       // workload beside which each round is measured, peer by peer
 	special   func(*bench, workload) error // instead of rounds of the job
 }
 
@@ -52,25 +54,25 @@ func workloads() []workload {
 	resumed := small(load.NewConn, 16)
 	resumed.Resume = true
 	return []workload{
-		{id: "W1", drawn: true, title: "1 KiB, 100 kept connections", job: job(small(load.KeepAlive, 100)), metrics: perRequest, ratio: report.CPU, to: usual},
-		{id: "W1k", drawn: true, title: "64 KiB, 20 kept connections", job: job(load.Job{Kind: load.KeepAlive, Path: "/bytes?n=65536", Conns: 20}), metrics: perRequest, ratio: report.CPU, to: usual},
-		{id: "W2", drawn: true, title: "a new connection for each request, full handshakes", job: job(small(load.NewConn, 16)), metrics: perRequest, ratio: report.CPU, to: usual},
-		{id: "W2r", drawn: true, title: "the same with resumed handshakes", job: job(resumed), metrics: perRequest, ratio: report.CPU, to: usual},
-		{id: "W3", drawn: true, title: "a new name for each request", metrics: perRequest, ratio: report.CPU, to: []string{"goproxy", "squid", "nginx"}, pause: 3 * time.Second,
+		{id: "W1", drawn: true, summary: report.CPU, title: "1 KiB, 100 kept connections", job: job(small(load.KeepAlive, 100)), metrics: perRequest, ratio: report.CPU, to: usual},
+		{id: "W1k", drawn: true, summary: report.CPU, title: "64 KiB, 20 kept connections", job: job(load.Job{Kind: load.KeepAlive, Path: "/bytes?n=65536", Conns: 20}), metrics: perRequest, ratio: report.CPU, to: usual},
+		{id: "W2", drawn: true, summary: report.CPU, title: "a new connection for each request, full handshakes", job: job(small(load.NewConn, 16)), metrics: perRequest, ratio: report.CPU, to: usual},
+		{id: "W2r", after: "W2", drawn: true, summary: report.CPU, title: "the same with resumed handshakes", job: job(resumed), metrics: append([]report.Metric{report.Again}, perRequest...), ratio: report.CPU, to: usual},
+		{id: "W3", drawn: true, summary: report.CPU, title: "a new name for each request", metrics: perRequest, ratio: report.CPU, to: []string{"goproxy", "squid", "nginx"}, pause: 3 * time.Second,
 			job: func(o options, round int) load.Job {
 				return load.Job{Kind: load.NewName, Path: "/small", Host: origin.NewZone, Conns: 8, Count: o.names, Serial: round}
 			}},
-		{id: "W4", title: "download of one body", metrics: []report.Metric{report.Speed, report.Cost}, ratio: report.Speed, to: []string{"splice", "nginx", "squid"},
+		{id: "W4", summary: report.Speed, title: "download of one body", metrics: []report.Metric{report.Speed, report.Cost}, ratio: report.Speed, to: []string{"splice", "nginx", "squid"},
 			peers: append(ordinary(), "sallyport-passthrough"), job: func(o options, _ int) load.Job { return load.Job{Kind: load.Download, Path: "/bytes", Bytes: o.bulk} }},
-		{id: "W4u", title: "upload of one body", metrics: []report.Metric{report.Speed, report.Cost}, ratio: report.Speed, to: []string{"splice", "nginx", "squid"},
+		{id: "W4u", summary: report.Speed, title: "upload of one body", metrics: []report.Metric{report.Speed, report.Cost}, ratio: report.Speed, to: []string{"splice", "nginx", "squid"},
 			peers: append(ordinary(), "sallyport-passthrough"), job: func(o options, _ int) load.Job { return load.Job{Kind: load.Upload, Path: "/upload", Bytes: o.bulk} }},
-		{id: "W5", title: "latency at 200 requests a second", job: job(load.Job{Kind: load.Paced, Path: "/small", Rate: 200}), metrics: []report.Metric{report.P50, report.P99, report.CPU}, ratio: report.P50, to: []string{"direct", "splice", "goproxy"}},
-		{id: "W6", title: "memory of 2,000 idle connections", metrics: []report.Metric{report.Each, report.Memory}, ratio: report.Each, to: usual, fresh: true, most: 3,
+		{id: "W5", summary: report.P50, title: "latency at 200 requests a second", job: job(load.Job{Kind: load.Paced, Path: "/small", Rate: 200}), metrics: []report.Metric{report.P50, report.P99, report.CPU}, ratio: report.P50, to: []string{"direct", "splice", "goproxy"}},
+		{id: "W6", summary: report.Each, title: "memory of 2,000 idle connections", metrics: []report.Metric{report.Each, report.Memory}, ratio: report.Each, to: usual, fresh: true, most: 3,
 			job: func(o options, _ int) load.Job { return load.Job{Kind: load.Idle, Path: "/small", Count: o.idle} }},
-		{id: "W7", drawn: true, title: "HTTP/2, 100 streams on one connection", job: job(load.Job{Kind: load.Streams, Path: "/small", Conns: 100}), metrics: perRequest, ratio: report.CPU, to: []string{"splice", "nginx", "goproxy-h2"}, peers: withH2()},
-		{id: "W8", title: "delay of server-sent events", job: job(load.Job{Kind: load.Events, Path: "/events?n=100&ms=10", Count: 100}), metrics: delay, ratio: report.P50, to: usual},
-		{id: "W8n", title: "delay of lines of JSON", job: job(load.Job{Kind: load.Events, Path: "/events?n=100&ms=10&type=application/x-ndjson", Count: 100}), metrics: delay, ratio: report.P50, to: usual},
-		{id: "W9", title: "DNS, 100,000 names known", metrics: []report.Metric{report.CPU, report.Rate, report.P50, report.P99}, ratio: report.Rate, to: []string{"dnsmasq", "unbound"},
+		{id: "W7", drawn: true, summary: report.CPU, title: "HTTP/2, 100 streams on one connection", job: job(load.Job{Kind: load.Streams, Path: "/small", Conns: 100}), metrics: perRequest, ratio: report.CPU, to: []string{"splice", "nginx", "goproxy-h2"}, peers: withH2()},
+		{id: "W8", summary: report.P50, title: "delay of server-sent events", job: job(load.Job{Kind: load.Events, Path: "/events?n=100&ms=10", Count: 100}), metrics: delay, ratio: report.P50, to: usual},
+		{id: "W8n", summary: report.P50, title: "delay of lines of JSON", job: job(load.Job{Kind: load.Events, Path: "/events?n=100&ms=10&type=application/x-ndjson", Count: 100}), metrics: delay, ratio: report.P50, to: usual},
+		{id: "W9", summary: report.CPU, title: "DNS, 100,000 names known", metrics: []report.Metric{report.CPU, report.Rate, report.P50, report.P99}, ratio: report.Rate, to: []string{"dnsmasq", "unbound"},
 			peers: []string{"dnsmasq", "unbound", "sallyport-100k-netns"}, job: job(load.Job{Kind: load.Questions, Conns: 4, Names: someNames(0, 200, 200)})},
 		{id: "W9n", title: "DNS, names that nobody has asked for before", metrics: []report.Metric{report.CPU, report.Rate, report.P50, report.P99}, ratio: report.P50, to: []string{"dnsmasq", "unbound"},
 			peers: []string{"dnsmasq", "unbound", "sallyport-100k-netns"}, job: func(_ options, round int) load.Job {

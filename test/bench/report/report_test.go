@@ -181,3 +181,38 @@ func TestTable(t *testing.T) {
 		}
 	}
 }
+
+func TestSummary(t *testing.T) {
+	var b bytes.Buffer
+	lines := []Line{{"W1", "small", CPU}, {"W1", "small", Rate}, {"W2", "absent", CPU}}
+	someSamples().Summary(&b, lines, []string{"nginx", "sallyport-netns", "absent"})
+	if got := strings.Join(strings.Fields(b.String()), " "); got != "| | figure | nginx | sallyport-netns | |-------|--------|------:|----------------:| | small | CPU µs | 40.0 | 88.0 | | small | per s | 667 | 667 |" {
+		t.Errorf("summary:\n%s", b.String())
+	}
+	document := []byte("before\n" + beginMark + "old\n" + endMark + "after\n")
+	for range 2 { // what was inserted is replaced
+		var err error
+		if document, err = Insert(document, []byte("new\n")); err != nil {
+			t.Fatal(err)
+		}
+		if want := "before\n" + beginMark + "new\n" + endMark + "after\n"; string(document) != want {
+			t.Errorf("document:\n%s", document)
+		}
+	}
+	for _, bad := range []string{"", beginMark, endMark, endMark + beginMark} {
+		if _, err := Insert([]byte(bad), nil); err == nil {
+			t.Errorf("a place was found in %q", bad)
+		}
+	}
+}
+
+// TestReadme: the README has the place that make bench writes to.
+func TestReadme(t *testing.T) {
+	text, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Insert(text, nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -23,6 +23,7 @@ const (
 	Cost   Metric = "CPU s/GiB"    // of the peer's processes
 	Memory Metric = "RSS MiB"      // after the round
 	Each   Metric = "KiB each"     // memory that one connection or sandbox costs
+	Again  Metric = "resumed %"    // handshakes
 	Growth Metric = "RSS ratio"    // at the end to at the start
 	Others Metric = "others' CPUs" // of the machine, that neither load, peer nor origin used
 	Loads  Metric = "load"         // average of the machine
