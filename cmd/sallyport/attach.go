@@ -203,7 +203,7 @@ func (c *captures) endedMeanwhile(a attachment) error {
 			return err
 		}
 	}
-	return c.forget(a.ID)
+	return errors.Join(c.unpin(a.NetNS), c.forget(a.ID))
 }
 
 // detach ends a sandbox that was attached, by its ID or its container's. A
@@ -241,6 +241,9 @@ func (c *captures) endAttached(id, why string, remember bool) error {
 		return fmt.Errorf("no attached sandbox has the id %q", id)
 	}
 	oc.end()
+	if err := c.unpin(oc.attached.NetNS); err != nil {
+		c.st.settings.log.Warn("namespace that was held was not let go of", "netns", oc.attached.NetNS, "error", err)
+	}
 	sb := c.st.sandboxes.ByID(id)
 	c.st.gateway.Forget(id)
 	if _, err := c.st.sandboxes.Remove(id); err != nil {

@@ -51,7 +51,7 @@ func (d *daemonProcess) openControl() error {
 	if err := c.permit(); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	c.server = &http.Server{Handler: c.permitted(c.routes()), ConnContext: withPeer, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	c.server = &http.Server{Handler: c.permitted(c.routes()), ConnContext: withConn, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
 	d.control = c
 	return c.own()
 }
@@ -75,7 +75,7 @@ func (c *control) own() error {
 func (c *control) serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.close() })
 	defer stop()
-	if err := c.server.Serve(c.l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+	if err := c.server.Serve(rightsListener{c.l}); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil
@@ -140,6 +140,7 @@ type apiAttach struct {
 	Sandbox   string            `json:"sandbox,omitempty"`   // may be left out where the container's label says it
 	NetNS     string            `json:"netns,omitempty"`     // name below /run/netns, or path
 	PID       int               `json:"pid,omitempty"`       // of a process in the namespace
+	NetNSFD   bool              `json:"netns_fd,omitempty"`  // a descriptor of the namespace is passed with the call (SCM_RIGHTS)
 	Container string            `json:"container,omitempty"` // ID of the container that the process is the first of
 	Labels    map[string]string `json:"labels,omitempty"`
 
@@ -226,6 +227,10 @@ func (c *control) attach(w http.ResponseWriter, r *http.Request) {
 
 func (c *control) attached(ctx context.Context, in apiAttach, narrow *narrowed) (*identity.Sandbox, error) {
 	switch {
+	case in.NetNSFD && (in.NetNS != "" || in.PID > 0 || in.Container != ""):
+		return nil, errors.New("netns_fd: the namespace is named in another way as well; give one of them")
+	case in.NetNSFD:
+		return c.attachedPassed(ctx, in, narrow)
 	case in.Container != "" && narrow != nil:
 		return nil, errors.New("a container is not narrowed; give its namespace by pid alone")
 	case in.Container != "" && in.PID > 0 && in.NetNS == "":
@@ -237,7 +242,25 @@ func (c *control) attached(ctx context.Context, in apiAttach, narrow *narrowed) 
 	case in.PID > 0 && in.NetNS == "":
 		return c.d.captures.attach(attachment{Sandbox: in.Sandbox, Labels: in.Labels, Narrow: narrow, NetNS: capture.Container{PID: in.PID}.NetNS()})
 	}
-	return nil, errors.New("give either netns or pid")
+	return nil, errors.New("give one of netns, pid and netns_fd")
+}
+
+// attachedPassed attaches the namespace whose descriptor was passed.
+func (c *control) attachedPassed(ctx context.Context, in apiAttach, narrow *narrowed) (*identity.Sandbox, error) {
+	f, err := passedNamespace(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	path, err := c.d.captures.place(f)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := c.d.captures.attach(attachment{Sandbox: in.Sandbox, Labels: in.Labels, Narrow: narrow, NetNS: path})
+	if err != nil {
+		return nil, errors.Join(err, c.d.captures.unpin(path))
+	}
+	return sb, nil
 }
 
 // whole is everything that may be known of a sandbox.

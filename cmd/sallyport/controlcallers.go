@@ -74,7 +74,7 @@ type peerKey struct{}
 
 // withPeer keeps who is at the other end of a connection, as of its opening.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	u, ok := conn.(*net.UnixConn)
+	u, ok := conn.(syscall.Conn)
 	if !ok {
 		return ctx
 	}

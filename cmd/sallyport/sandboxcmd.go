@@ -18,6 +18,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"sallyport/gateway/capture"
 	"sallyport/policy/policyfile"
@@ -27,6 +28,7 @@ import (
 type controlFlags struct {
 	socket string
 	json   bool
+	pass   *os.File // a descriptor that goes with the call; nil: none
 }
 
 func (f *controlFlags) add(cmd *cobra.Command) {
@@ -45,8 +47,7 @@ func (f *controlFlags) call(method, path string, in, out any) error {
 		socket = filepath.Join(p.runtime, controlSocket)
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
+		return f.dial(ctx, socket)
 	}}}
 	var body io.Reader
 	if in != nil {
@@ -84,6 +85,34 @@ func (f *controlFlags) call(method, path string, in, out any) error {
 		return nil
 	}
 	return json.Unmarshal(data, out)
+}
+
+// dial connects to the daemon. What is to be passed goes with the first bytes.
+func (f *controlFlags) dial(ctx context.Context, socket string) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", socket)
+	if u, ok := c.(*net.UnixConn); ok && f.pass != nil {
+		return &passingConn{UnixConn: u, pass: f.pass}, nil
+	}
+	return c, err
+}
+
+// passingConn passes a descriptor with the first bytes that are written.
+type passingConn struct {
+	*net.UnixConn
+	pass *os.File
+}
+
+func (c *passingConn) Write(p []byte) (int, error) {
+	if c.pass == nil {
+		return c.UnixConn.Write(p)
+	}
+	n, _, err := c.WriteMsgUnix(p, unix.UnixRights(int(c.pass.Fd())), nil)
+	if c.pass = nil; err != nil || n == len(p) {
+		return n, err
+	}
+	m, err := c.UnixConn.Write(p[n:])
+	return n + m, err
 }
 
 // failure is the error that the daemon answered, whose diagnostics it prints:
