@@ -39,7 +39,7 @@ func (r *request) serveInternal() {
 	}
 	code := http.StatusOK
 	if !ok {
-		code, body, media = http.StatusNotFound, []byte("sallyport: no such file; there are /ca.pem, /bundle.pem and /env.sh\n"), "text/plain; charset=utf-8"
+		code, body, media = http.StatusNotFound, []byte("sallyport: no such file; there are /ca.pem, /bundle.pem, /nssdb/cert9.db and /env.sh\n"), "text/plain; charset=utf-8"
 	}
 	h := r.w.Header()
 	h.Set("Content-Type", media)

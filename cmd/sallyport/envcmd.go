@@ -34,7 +34,8 @@ func envCommand() *cobra.Command {
 		Short: "Write the trust files, and print the variables that make clients in a sandbox use them",
 		Long: `Write ca.pem, bundle.pem and truststore.p12 to a folder that is to be mounted
 into the sandbox, and print the variables that name them, with each secret's
-placeholder. "run" does this by itself.
+placeholder; and nssdb/cert9.db, which Chromium finds where it is copied to
+~/.pki/nssdb. "run" does this by itself.
 
 The format "docker" is an --env-file; "compose" is a file that makes one service
 of a Compose project a sandbox: without a network, with the label, the variables

@@ -42,6 +42,8 @@ func (st *stack) internalFile(sb *identity.Sandbox, file string) ([]byte, string
 	switch name := strings.TrimPrefix(path.Clean(file), "/"); name {
 	case certs.TrustCAFile, certs.TrustBundleFile:
 		return st.trust[name], "application/x-pem-file", true
+	case certs.TrustNSSFile:
+		return st.trust[name], "application/vnd.sqlite3", true
 	case "env.sh":
 		return certs.EnvScript(st.sandboxEnv(sb, capture.FilesDir)), "text/x-shellscript; charset=utf-8", true
 	}

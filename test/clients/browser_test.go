@@ -18,6 +18,19 @@ chromium-headless-shell --dump-dom https://BLOCKED/`},
 	}
 }
 
+// TestBrowserFetchesItsTrust: a home that no one has prepared is, with the
+// database that the gateway serves.
+func TestBrowserFetchesItsTrust(t *testing.T) {
+	t.Parallel()
+	c := browsers()[0]
+	c.name = "browser elsewhere"
+	c.script = `mkdir -p other/.pki/nssdb
+curl -sSf -o other/.pki/nssdb/cert9.db http://sallyport.internal/nssdb/cert9.db
+export HOME="$PWD/other"
+` + c.script
+	c.try(t)
+}
+
 // page is one whose script makes a request with the key, which it finds in
 // the address.
 func page(_ *testing.T, s *site) {
