@@ -88,7 +88,7 @@ func (rpcServer) FullDuplexCall(s grpc.BidiStreamingServer[rpc.StreamingOutputCa
 }
 
 // grpcOrigin starts the service and returns a client of the sandbox.
-func (l *lab) grpcOrigin(t *testing.T, change ...func(*policy.Rule)) rpc.TestServiceClient {
+func (l *lab) grpcOrigin(t testing.TB, change ...func(*policy.Rule)) rpc.TestServiceClient {
 	t.Helper()
 	ln := listen(t)
 	cert, err := l.origins.Leaf("grpc.test")
@@ -102,7 +102,7 @@ func (l *lab) grpcOrigin(t *testing.T, change ...func(*policy.Rule)) rpc.TestSer
 	return l.grpcClient(t, portOf(ln))
 }
 
-func (l *lab) grpcClient(t *testing.T, port uint16) rpc.TestServiceClient {
+func (l *lab) grpcClient(t testing.TB, port uint16) rpc.TestServiceClient {
 	t.Helper()
 	cc, err := grpc.NewClient("passthrough:///grpc.test:"+strconv.Itoa(int(port)),
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: l.roots, ServerName: "grpc.test"})),

@@ -23,12 +23,20 @@ type origin struct {
 	requests  []*http.Request // without their bodies
 	trailer   string          // X-Req-T of the last /trailers
 	cancelled chan struct{}   // closed when /hang was given up
+	gate      gate            // of /together
+	sent      chan time.Time  // by /pieces: when each piece was sent
+	took      chan struct{}   // likewise: that it has come
+	got       chan int        // by /take: bytes of a piece of a request
 }
 
 func (o *origin) saw() []*http.Request {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return append([]*http.Request(nil), o.requests...)
+}
+
+func newOrigin(ln net.Listener) *origin {
+	return &origin{port: portOf(ln), cancelled: make(chan struct{}), sent: make(chan time.Time, 1), took: make(chan struct{}), got: make(chan int)}
 }
 
 func portOf(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
@@ -46,7 +54,7 @@ func listen(t testing.TB) net.Listener {
 func (l *lab) originWith(t testing.TB, cert tls.Certificate) *origin {
 	t.Helper()
 	ln := listen(t)
-	o := &origin{port: portOf(ln), cancelled: make(chan struct{})}
+	o := newOrigin(ln)
 	s := &http.Server{Handler: o.keep(o.mux()), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = s.ServeTLS(ln, "", "") }()
 	t.Cleanup(func() { _ = s.Close() })
@@ -58,7 +66,7 @@ func (l *lab) originWith(t testing.TB, cert tls.Certificate) *origin {
 func (l *lab) origin(t testing.TB, protocols ...string) *origin {
 	t.Helper()
 	ln := listen(t)
-	o := &origin{port: portOf(ln), cancelled: make(chan struct{})}
+	o := newOrigin(ln)
 	s := &http.Server{Handler: o.keep(o.mux()), Protocols: new(http.Protocols), ErrorLog: log.New(io.Discard, "", 0)}
 	s.Protocols.SetHTTP1(true)
 	if len(protocols) > 0 {
@@ -88,10 +96,16 @@ const pause = 300 * time.Millisecond
 func (o *origin) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for path, h := range map[string]http.HandlerFunc{
-		"/hello":   hello,
-		"/sse":     stream("text/event-stream", "data: %d\n\n"),
-		"/ndjson":  stream("application/x-ndjson", "{\"i\":%d}\n"),
-		"/json":    stream("application/json", "{\"i\":%d}\n"),
+		"/hello":    hello,
+		"/pieces":   o.pieces,
+		"/together": o.together,
+		"/take":     o.take,
+		"/goaway": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Connection", "close") // over HTTP/2 it is GOAWAY
+			_, _ = io.WriteString(w, "last")
+		},
+		"/abort":   func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"/slow":    slowly,
 		"/down":    down,
 		"/up":      up,
 		"/echo":    echo,
@@ -152,17 +166,6 @@ func hello(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Auth", r.Header.Get("Authorization"))
 	h.Set("X-Dump", fmt.Sprintf("%q", r.Header))
 	_, _ = io.WriteString(w, "hello")
-}
-
-func stream(media, format string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", media)
-		for i := range 3 {
-			_, _ = fmt.Fprintf(w, format, i)
-			w.(http.Flusher).Flush()
-			time.Sleep(pause)
-		}
-	}
 }
 
 func down(w http.ResponseWriter, r *http.Request) {

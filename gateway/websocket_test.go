@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -23,7 +24,7 @@ import (
 )
 
 // dialWebSocket opens a WebSocket of the sandbox over HTTP/1.1.
-func (l *lab) dialWebSocket(t *testing.T, o *origin, path string) *websocket.Conn {
+func (l *lab) dialWebSocket(t testing.TB, o *origin, path string) *websocket.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -246,6 +247,20 @@ func (l *lab) openWebSocket2(t *testing.T, o *origin, path string) *stream2 {
 	return s
 }
 
+// message reads one short message of stream 1.
+func (s *stream2) message(t *testing.T) (string, error) {
+	t.Helper()
+	var got []byte
+	for len(got) < 2 || len(got) < 2+int(got[1]) {
+		d, ok := s.next(t, 1, http2.FrameData).(*http2.DataFrame)
+		if !ok {
+			return "", errors.New("stream was reset")
+		}
+		got = append(got, d.Data()...)
+	}
+	return string(got[2:]), nil
+}
+
 // TestWS01OverHTTP2 passes frames of a WebSocket on an HTTP/2 stream.
 func TestWS01OverHTTP2(t *testing.T) {
 	l := newLab(t)
@@ -256,16 +271,8 @@ func TestWS01OverHTTP2(t *testing.T) {
 	for i := range 3 {
 		want := "hello " + strconv.Itoa(i)
 		must(t, s.WriteData(1, false, maskedFrame(1, want)))
-		var got []byte
-		for len(got) < 2+len(want) {
-			d, ok := s.next(t, 1, http2.FrameData).(*http2.DataFrame)
-			if !ok {
-				t.Fatal("stream was reset")
-			}
-			got = append(got, d.Data()...)
-		}
-		if string(got[2:]) != want {
-			t.Fatalf("%q came back", got)
+		if got, err := s.message(t); err != nil || got != want {
+			t.Fatalf("%q came back, %v", got, err)
 		}
 	}
 	must(t, s.WriteData(1, true, maskedFrame(8, string(binary.BigEndian.AppendUint16(nil, 1000)))))
