@@ -20,6 +20,7 @@ lacking() {
 	done
 	if [ -z "$wanted" ]; then
 		/usr/bin/python3 -c 'import requests' >/dev/null 2>&1 || echo python3-requests
+		/usr/bin/python3 -c 'import boto3' >/dev/null 2>&1 || echo python3-boto3
 		/usr/bin/python3 -c 'import requests_oauthlib' >/dev/null 2>&1 || echo python3-requests-oauthlib
 		for module in httpx h2 aiohttp pycurl; do
 			/usr/bin/python3 -c "import $module" >/dev/null 2>&1 || echo "python3-$module"

@@ -37,6 +37,11 @@ func (p *Plan) Apply(out *http.Request, values map[string]secrets.Value) error {
 			return err
 		}
 	}
+	if p.form != nil {
+		if err := p.form.apply(p, out); err != nil {
+			return err
+		}
+	}
 	if p.trailer != nil {
 		p.trailer.guard(out)
 	}

@@ -31,6 +31,7 @@ type Plan struct {
 	body     *bodyCheck    // nil: the body is not looked into
 	messages *scanInput    // nil: neither are messages
 	resigned *signature    // nil: the request is not signed anew
+	form     *formCheck    // nil: the body is no form that may be signed
 	client   string        // secret that is the client's certificate; "": none
 
 	covered []string // secrets whose values are covered in the response, sorted
@@ -69,7 +70,7 @@ func (p *Plan) record(list uses) {
 
 // Empty says whether Apply and Messages change nothing.
 func (p *Plan) Empty() bool {
-	return len(p.edits) == 0 && p.path == "" && p.query == nil && p.trailer == nil && p.body == nil && p.messages == nil && p.resigned == nil && p.client == ""
+	return len(p.edits) == 0 && p.path == "" && p.query == nil && p.trailer == nil && p.body == nil && p.messages == nil && p.resigned == nil && p.form == nil && p.client == ""
 }
 
 // Plan reads a request and says what will be done to it, or why it must not
@@ -96,17 +97,18 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 		s.body(in.Request)
 		s.messages(in.Request)
 	}
+	form := s.form(in.Request)
 	if s.reason != "" {
 		return nil, &Refusal{Reason: s.reason, Message: s.message, Uses: s.uses.sorted()}
 	}
 	covered := s.covered()
-	if len(covered) == 0 && len(s.edits) == 0 && len(s.uses) == 0 && s.trailer == nil && s.bodyCheck == nil && s.later == nil {
+	if len(covered) == 0 && len(s.edits) == 0 && len(s.uses) == 0 && s.trailer == nil && s.bodyCheck == nil && s.later == nil && form == nil {
 		return t.empty, nil // every other change has a use
 	}
 	slices.Sort(s.names)
 	return &Plan{
 		table: t, own: s.own, edits: s.edits, path: s.pathWas, query: s.queryEdit,
-		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer, body: s.bodyCheck, messages: s.later, covered: covered, resigned: s.resigned, client: s.client,
+		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer, body: s.bodyCheck, messages: s.later, covered: covered, resigned: s.resigned, form: form, client: s.client,
 	}, nil
 }
 

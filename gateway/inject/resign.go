@@ -24,6 +24,7 @@ func (s *Signing) permits(service, region string) bool {
 
 const (
 	sigV4        = "AWS4-HMAC-SHA256"
+	sigV4a       = "AWS4-ECDSA-P256-SHA256"
 	unsigned     = "UNSIGNED-PAYLOAD"
 	unsignedTail = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 	signedChunks = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
@@ -101,7 +102,7 @@ func (s *scan) readSignature(c *credential, r *http.Request) (*signature, string
 	case len(lines) == 1:
 		fields, ok := strings.CutPrefix(lines[0], sigV4+" ")
 		if !ok {
-			return nil, "is a key ID, for requests that are signed with " + sigV4
+			return nil, unsigned4(lines[0])
 		}
 		parts := map[string]string{}
 		for f := range strings.SplitSeq(fields, ",") {
@@ -112,7 +113,7 @@ func (s *scan) readSignature(c *credential, r *http.Request) (*signature, string
 	case len(q[paramAlgorithm]) == 1 && q.Get(paramAlgorithm) == sigV4 && len(q[paramCredential]) == 1 && len(q[paramSigned]) == 1 && len(q[paramSignature]) == 1:
 		sig.query, scope, signed = true, q.Get(paramCredential), q.Get(paramSigned)
 	default:
-		return nil, "is a key ID, for requests that are signed with " + sigV4
+		return nil, unsigned4(q.Get(paramAlgorithm))
 	}
 	// The key ID, the date, the region, the service and "aws4_request".
 	f := strings.Split(scope, "/")
@@ -131,6 +132,14 @@ func (s *scan) readSignature(c *credential, r *http.Request) (*signature, string
 		return nil, "stands in a signature of a payload that cannot be signed anew"
 	}
 	return sig, ""
+}
+
+// unsigned4 says why a request in which a key ID stands is not signed anew.
+func unsigned4(algorithm string) string {
+	if strings.HasPrefix(algorithm, sigV4a) {
+		return "cannot sign with " + sigV4a + " (Signature Version 4A, for several regions), only with " + sigV4 + " for one"
+	}
+	return "is a key ID, for requests that are signed with " + sigV4
 }
 
 // knownPayload says whether a payload of this kind can be signed.

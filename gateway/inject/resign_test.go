@@ -276,6 +276,53 @@ func TestResignForeign(t *testing.T) {
 	}
 }
 
+// formOf is a form as S3 lets browsers upload.
+func formOf(fields ...string) string {
+	var b strings.Builder
+	for i := 0; i+1 < len(fields); i += 2 {
+		b.WriteString("--b\r\nContent-Disposition: form-data; name=\"" + fields[i] + "\"\r\n\r\n" + fields[i+1] + "\r\n")
+	}
+	return b.String() + "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n" + strings.Repeat("x", 100000) + "\r\n--b--\r\n"
+}
+
+// TestSignedForms: a form with a signature of a POST policy does not go out,
+// whoever's key it names; any other does, as it came.
+func TestSignedForms(t *testing.T) {
+	own := formOf("key", "a", "policy", "eyJ9", "x-amz-algorithm", "AWS4-HMAC-SHA256", "x-amz-credential", "$AWS_KEY/20130524/us-east-1/s3/aws4_request", "x-amz-signature", "00")
+	for name, tt := range map[string]struct {
+		body, says string
+		reason     policy.Reason
+		foreign    policy.Foreign
+	}{
+		"its own":        {own, "AWS_KEY cannot sign a form (POST policy)", policy.PlaceholderPlace, policy.ForeignStrip},
+		"its own, pass":  {own, "AWS_KEY cannot sign a form (POST policy)", policy.PlaceholderPlace, policy.ForeignPass},
+		"another's":      {formOf("X-Amz-Signature", "00"), "not this gateway's", policy.ForeignCredential, policy.ForeignStrip},
+		"another's, old": {formOf("AWSAccessKeyId", "AKIAATTACKER", "signature", "00"), "not this gateway's", policy.ForeignCredential, policy.ForeignStrip},
+		"let pass":       {formOf("x-amz-signature", "00"), "", "", policy.ForeignPass},
+		"no signature":   {formOf("key", "a"), "", "", policy.ForeignStrip},
+		"no form":        {"--b\r\nContent-Disposition\r\n\r\n", "well-formed form", policy.UninspectableBody, policy.ForeignStrip},
+	} {
+		r := signRequest("POST", "https://s3.amazonaws.com/x", "Content-Type: multipart/form-data; boundary=b")
+		r.Body, r.ContentLength = io.NopCloser(iotest.HalfReader(strings.NewReader(tt.body))), int64(len(tt.body))
+		in := input(r, "AWS_KEY")
+		in.Host, in.Decision.Rule = "s3.amazonaws.com", &policy.Rule{Foreign: tt.foreign}
+		p, refusal := signTable().Plan(in)
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		err := p.Apply(r, nil)
+		if tt.reason == "" {
+			if got, rerr := io.ReadAll(r.Body); err != nil || rerr != nil || string(got) != tt.body {
+				t.Errorf("%s: %d bytes of %d, %v %v", name, len(got), len(tt.body), err, rerr)
+			}
+			continue
+		}
+		if !isRefusal(err, tt.reason) || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // FuzzResignChunks: whatever comes, what goes out has the same length and the
 // same data, up to where it was refused.
 func FuzzResignChunks(f *testing.F) {

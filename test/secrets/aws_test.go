@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -64,15 +63,10 @@ func awsHosts(t *testing.T, hosts ...string) func() []string {
 	return func() []string { mu.Lock(); defer mu.Unlock(); return taken }
 }
 
-// TestAWSClients: the AWS command line and boto3, unmodified, whose keys are
+// TestAWSClients: boto3, unmodified, whose keys are
 // placeholders, reach services that take the real ones alone. SEC-17, SEC-23.
 func TestAWSClients(t *testing.T) {
 	taken := awsHosts(t, "s3.aws.test", "bucket.s3.aws.test", "dynamodb.aws.test")
-	b, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	python := strings.TrimSpace(string(b))
 	const script = `
 import io, os, boto3, urllib.request, ssl
 from botocore.config import Config
@@ -86,7 +80,7 @@ url = client("s3", signature_version="s3v4").generate_presigned_url("get_object"
 print(urllib.request.urlopen(url, context=ssl.create_default_context(cafile=os.environ["AWS_CA_BUNDLE"])).read())
 print(client("dynamodb").list_tables()["TableNames"])
 `
-	r := world.lab.Run(t, lab.RunOptions{Policy: world.lab.MustPolicy(t, awsPolicy(t), ""), Sandbox: "s1", Argv: []string{python, "-c", script},
+	r := world.lab.Run(t, lab.RunOptions{Policy: world.lab.MustPolicy(t, awsPolicy(t), ""), Sandbox: "s1", Argv: []string{"/usr/bin/python3", "-c", script},
 		Env: []string{"AWS_EC2_METADATA_DISABLED=true"}})
 	if r.Code != 0 || !strings.Contains(r.Stdout, "['one']") || strings.Count(r.Stdout, "an object of "+strings.Repeat("*", len(theKeys.key))) != 2 {
 		t.Errorf("exit %d: %s\n%s", r.Code, r.Stdout, r.Stderr)
@@ -139,9 +133,23 @@ func TestAWSRefused(t *testing.T) {
 		{"as a bearer", host, "/", "Authorization: Bearer $AWS_KEY", "placeholder_place"},
 		{"asymmetric", host, "/", "Authorization: AWS4-ECDSA-P256-SHA256 Credential=$AWS_KEY/20261129/s3/aws4_request, SignedHeaders=host, Signature=00", "placeholder_place"},
 	} {
-		refused(t, s.get(t, "https://"+tt.host+tt.target, tt.line), tt.reason)
+		a := s.get(t, "https://"+tt.host+tt.target, tt.line)
+		refused(t, a, tt.reason)
+		if tt.name == "asymmetric" && !strings.Contains(a.Body, "Signature Version 4A") {
+			t.Errorf("the refusal says %q", a.Body)
+		}
 		if !origin(tt.host).Silent() {
 			t.Errorf("%s: the origin saw %q", tt.name, origin(tt.host).Raw())
+		}
+	}
+	form := "--b\r\nContent-Disposition: form-data; name=\"x-amz-credential\"\r\n\r\n$AWS_KEY/20261129/eu-west-1/s3/aws4_request\r\n--b\r\nContent-Disposition: form-data; name=\"x-amz-signature\"\r\n\r\n00\r\n--b--\r\n"
+	for reason, body := range map[string]string{"placeholder_place": form, "foreign_credential": strings.Replace(form, "$AWS_KEY", "AKIAATTACKER", 1)} {
+		for _, h2 := range []bool{false, true} {
+			a := s.do(t, s.Client(t, h2), lab.NewRequest(t, "POST", "https://"+host+"/", body, "Content-Type: multipart/form-data; boundary=b"))
+			refused(t, a, reason)
+			if !strings.Contains(a.Body, "form") || !origin(host).Silent() {
+				t.Errorf("%s: the refusal says %q", reason, a.Body)
+			}
 		}
 	}
 	passed(t, s.get(t, "https://"+host+"/?X-Amz-Signature=00&a=1", signed("AKIAATTACKER/20261129/eu-west-1/s3/aws4_request")))
