@@ -61,12 +61,24 @@ func (a *Alerts) Run(ctx context.Context) error {
 			a.savePlace(dir, c.at)
 			return nil
 		case <-wake:
+			a.gather(ctx)
 		case <-poll.C:
 			w.watch()
 		case <-tick.C:
 			a.Tick()
 			a.savePlace(dir, c.at)
 		}
+	}
+}
+
+// alertGather is how long what follows a record is waited for: under load the
+// log grows all the time, and each look at it costs.
+const alertGather = 20 * time.Millisecond
+
+func (a *Alerts) gather(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(alertGather):
 	}
 }
 
@@ -82,6 +94,7 @@ func (a *Alerts) drain(ctx context.Context, c *cursor) {
 		}
 		if e, err := DecodeLine(line); err == nil {
 			a.Observe(e)
+			a.remember(line)
 		}
 	}
 }
@@ -93,10 +106,13 @@ func (a *Alerts) mayMatch(line []byte) bool {
 	}
 	a.mu.Lock()
 	rules := a.rules // replaced as a whole
+	a.usage = appendUsage(a.usage[:0], line)
+	_, known := a.usages[string(a.usage)]
 	a.mu.Unlock()
 	return slices.ContainsFunc(rules, func(r *ruleState) bool {
 		switch {
-		case r.needle != "" && !bytes.Contains(line, []byte(r.needle)):
+		case r.first && known,
+			r.needle != "" && !bytes.Contains(line, []byte(r.needle)):
 			return false
 		case r.Verdict != "" && !bytes.Contains(line, []byte(`"verdict":"`+r.Verdict+`"`)),
 			r.Kind != "" && !bytes.Contains(line, []byte(`"kind":"`+r.Kind+`"`)),
@@ -109,6 +125,38 @@ func (a *Alerts) mayMatch(line []byte) bool {
 			return bytes.Contains(line, []byte(`"reason":"`+reason+`"`))
 		})
 	})
+}
+
+// remember notes that a line was evaluated: another of the same sandbox and
+// host is nothing that happens for the first time.
+func (a *Alerts) remember(line []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.usage = appendUsage(a.usage[:0], line)
+	if len(a.usage) == 0 || !bytes.Contains(line, []byte(`"verdict":"allow"`)) || !bytes.Contains(line, []byte(`\"*`)) {
+		return // the rule has not looked at it
+	}
+	if a.usages == nil || len(a.usages) >= maxGroups {
+		a.usages = make(map[string]struct{})
+	}
+	a.usages[string(a.usage)] = struct{}{}
+}
+
+// appendUsage appends the sandbox and the host of a line as they are written,
+// or nothing where it has not both.
+func appendUsage(dst, line []byte) []byte {
+	for _, part := range []struct {
+		key string
+		end byte
+	}{{`"sandbox":{`, '}'}, {`"host":"`, '"'}} {
+		_, rest, ok := bytes.Cut(line, []byte(part.key))
+		n := bytes.IndexByte(rest, part.end)
+		if !ok || n < 0 {
+			return dst[:0]
+		}
+		dst = append(append(dst, rest[:n]...), 0)
+	}
+	return dst
 }
 
 // resume returns where to read on in dir, after it has filled the windows with

@@ -37,6 +37,9 @@ type Alerts struct {
 	fixed  []Mute // of the policy
 	mutes  []Mute // of Mute
 	outbox []told // told as soon as mu is free
+
+	usages map[string]struct{} // sandboxes and hosts that are known to the rules about what is first
+	usage  []byte              // one of them; scratch
 }
 
 // told is a notice on its way, and whose it is.
@@ -137,6 +140,7 @@ func (a *Alerts) Replace(rules []AlertRule, mutes []Mute) error {
 	a.mu.Lock()
 	old := a.rules
 	a.rules, a.fixed = next, slices.Clone(mutes)
+	a.usages = nil
 	for _, was := range old {
 		i := slices.IndexFunc(next, func(r *ruleState) bool { return r.Name == was.Name && r.countsAs(&was.AlertRule) })
 		if i >= 0 {

@@ -505,3 +505,38 @@ func TestFirstUseIsBounded(t *testing.T) {
 	b.observe1(use("2.a.test"))
 	expect(t, "the last new host and one more", b.told(), "builtin/first-use firing 1/1")
 }
+
+// TestKnownUsesAreNotReadAgain: what is first is told although the lines of
+// known uses are passed over.
+func TestKnownUsesAreNotReadAgain(t *testing.T) {
+	state, err := OpenState(filepath.Join(t.TempDir(), "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	a, err := NewAlerts(AlertOptions{Rules: Detectors(nil, 0), State: state, Log: &memory{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := func(sandbox, host string) []byte {
+		e := &Event{Kind: KindHTTP, Phase: PhaseDecision, Verdict: "allow", Host: host, Sandbox: &Sandbox{Name: sandbox, ID: "s-" + sandbox},
+			Rule: &Rule{ID: `org allow "*.test"`, Action: "allow"}}
+		return append(appendHead(nil, e), appendBody(nil, e)...)
+	}
+	for _, use := range []struct {
+		sandbox, host string
+		read          bool
+	}{{"a", "x.test", true}, {"a", "x.test", false}, {"b", "x.test", true}, {"a", "y.test", true}, {"b", "x.test", false}} {
+		l := line(use.sandbox, use.host)
+		if got := a.mayMatch(l); got != use.read {
+			t.Errorf("%+v: %s is read: %t", use, l, got)
+		}
+		a.remember(l)
+	}
+	if err := a.Replace(Detectors(nil, 0), nil); err != nil {
+		t.Fatal(err)
+	}
+	if !a.mayMatch(line("a", "x.test")) {
+		t.Error("not read again for other rules")
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -62,7 +63,7 @@ func (l *lab) originWith(t testing.TB, cert tls.Certificate) *origin {
 }
 
 // origin starts a server, over TLS with these ALPN protocols or, without
-// any, in plain text.
+// any, in plain text. With h2 first it speaks nothing else but WebSocket.
 func (l *lab) origin(t testing.TB, protocols ...string) *origin {
 	t.Helper()
 	ln := listen(t)
@@ -71,7 +72,18 @@ func (l *lab) origin(t testing.TB, protocols ...string) *origin {
 	s.Protocols.SetHTTP1(true)
 	if len(protocols) > 0 {
 		s.Protocols.SetHTTP2(protocols[0] == "h2")
-		s.TLSConfig = &tls.Config{NextProtos: protocols, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return l.origins.Leaf(h.ServerName) }}
+		leaf := func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return l.origins.Leaf(h.ServerName) }
+		s.TLSConfig = &tls.Config{NextProtos: protocols, GetCertificate: leaf}
+		if protocols[0] == "h2" {
+			// Who offers HTTP/1.1 alone is refused; an upgrade offers nothing.
+			refusal := &tls.Config{NextProtos: []string{"none"}, GetCertificate: leaf}
+			s.TLSConfig.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+				if len(h.SupportedProtos) > 0 && !slices.Contains(h.SupportedProtos, "h2") {
+					return refusal, nil
+				}
+				return nil, nil
+			}
+		}
 		go func() { _ = s.ServeTLS(ln, "", "") }()
 	} else {
 		go func() { _ = s.Serve(ln) }()

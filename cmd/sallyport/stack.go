@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -168,7 +167,7 @@ func (st *stack) openUpstream() error {
 	}
 	u := st.settings.upstream
 	st.upstream, err = upstream.New(upstream.Options{Resolvers: u.resolvers, Hosts: u.hosts, Roots: roots, NAT64: u.nat64,
-		Self: ownAddresses, Logger: st.settings.log.Named("upstream")})
+		Logger: st.settings.log.Named("upstream")})
 	if err != nil {
 		return err
 	}
@@ -240,22 +239,6 @@ func firstProblem(diags *policyfile.Diagnostics) string {
 		return err.Error()
 	}
 	return ""
-}
-
-// ownAddresses are the addresses of the gateway's host, which no sandbox may
-// reach through it.
-func ownAddresses() []netip.Addr {
-	list, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil
-	}
-	var out []netip.Addr
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			out = append(out, p.Addr().Unmap())
-		}
-	}
-	return out
 }
 
 // record writes an event about a sandbox's life.

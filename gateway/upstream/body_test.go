@@ -373,7 +373,10 @@ func TestH123RefusedRequestIsGivenUp(t *testing.T) {
 	o := newOrigin(t, true, func(http.ResponseWriter, *http.Request) {})
 	u := newUpstream(t, Options{Roots: o.roots})
 	start := time.Now()
-	_, _, err := send(t, u, o.target(), "https", "GET", nil, func(r *http.Request) { r.URL.Opaque = "/x%zz" })
+	_, _, err := send(t, u, o.target(), "https", "GET", nil, func(r *http.Request) {
+		speaksHTTP2(r)
+		r.URL.Opaque = "/x%zz"
+	})
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.Class != "protocol" || time.Since(start) > 20*time.Second {
 		t.Errorf("after %v: %v", time.Since(start), err)

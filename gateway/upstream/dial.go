@@ -36,7 +36,7 @@ func (u *Upstream) Dial(ctx context.Context, r Route) (net.Conn, error) {
 }
 
 func (u *Upstream) dial(ctx context.Context, r Route) (net.Conn, error) {
-	addrs, err := u.check(r.Target, r.Addrs)
+	addrs, err := u.check(r.Target, r.Addrs, u.selfNow())
 	if err != nil {
 		return nil, err
 	}

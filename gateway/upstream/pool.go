@@ -24,7 +24,7 @@ const (
 	// before the body is sent without it.
 	continueTimeout = 2 * time.Second
 	// maxIdle bounds the idle connections of a sandbox with one set of ranges.
-	maxIdle = 256
+	maxIdle = 512
 	// streamWindow is how much of a response an HTTP/2 stream may run ahead of
 	// a sandbox that reads slowly, in bytes.
 	streamWindow = 1 << 20
@@ -33,6 +33,9 @@ const (
 	pingTimeout = 15 * time.Second
 	// maxTransports bounds the sets of ranges that a sandbox has connections for.
 	maxTransports = 64
+	// maxOfferBoth bounds the hosts of which a sandbox's pool remembers that
+	// they did not agree on HTTP/1.1.
+	maxOfferBoth = 1024
 )
 
 // errNoRoute and its like are mistakes of the caller. They refuse.
@@ -52,8 +55,15 @@ type Pool struct {
 
 	mu         sync.Mutex
 	closed     bool
-	transports map[string]*http.Transport // by ranges, see key
+	transports map[transportKey]*http.Transport
 	conns      map[*conn]struct{}
+	offerBoth  map[string]struct{} // hosts and ports that did not agree on HTTP/1.1
+}
+
+// transportKey tells apart what must not share connections.
+type transportKey struct {
+	target string // ranges and client certificate, see key
+	http1  bool   // only HTTP/1.1 is offered
 }
 
 func newPool(u *Upstream, sandboxID string) *Pool {
@@ -61,14 +71,20 @@ func newPool(u *Upstream, sandboxID string) *Pool {
 		u:          u,
 		sandbox:    sandboxID,
 		tickets:    tls.NewLRUClientSessionCache(0),
-		transports: make(map[string]*http.Transport),
+		transports: make(map[transportKey]*http.Transport),
 		conns:      make(map[*conn]struct{}),
+		offerBoth:  make(map[string]struct{}),
 	}
 }
 
 // RoundTrip implements http.RoundTripper. Over TLS the upstream's certificate
 // has been verified for the route's host before a byte of the request is
 // written; there is no way to turn that off. Errors are *Error or *Refusal.
+//
+// The upstream is offered the protocol that the sandbox speaks, so that nothing
+// has to be put into another one's terms: HTTP/1.1 alone for a request of
+// HTTP/1, both for one of HTTP/2. One that does not agree on HTTP/1.1 is asked
+// again with both.
 func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	t, err := p.prepare(req)
 	if err != nil {
@@ -78,6 +94,9 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, wrap(err)
 	}
 	resp, err := t.transport.RoundTrip(t.out)
+	if err != nil && t.http1 && refusesProtocol(err) {
+		resp, err = p.withHTTP2(t, err)
+	}
 	t.report(resp)
 	if err != nil {
 		if t.body != nil {
@@ -107,11 +126,12 @@ func (p *Pool) prepare(req *http.Request) (*trip, error) {
 	if r.Sandbox != p.sandbox || !leadsTo(req.URL, r.Target) {
 		return nil, errWrongRoute
 	}
-	transport, err := p.transport(r.Target)
-	if err != nil {
+	t := &trip{target: r.Target, info: infoOf(req.Context()), start: time.Now(),
+		http1: req.ProtoMajor == 1 && req.URL.Scheme == "https" && req.Header["Upgrade"] == nil && !p.refusedHTTP1(req.URL.Host)}
+	var err error
+	if t.transport, err = p.transport(r.Target, t.http1); err != nil {
 		return nil, err
 	}
-	t := &trip{transport: transport, target: r.Target, info: infoOf(req.Context()), start: time.Now()}
 	var ctx context.Context
 	ctx, t.giveUp = context.WithCancel(req.Context()) // else it ends with its parent
 	t.out = req.WithContext(t.trace(ctx))
@@ -128,6 +148,60 @@ func (p *Pool) prepare(req *http.Request) (*trip, error) {
 		t.out.GetBody = t.again
 	}
 	return t, nil
+}
+
+// protoHTTP1 is the name of HTTP/1.1 in ALPN (RFC 7301, section 6).
+const protoHTTP1 = "http/1.1"
+
+// errNoHTTP1 ends a handshake in which the peer did not confirm HTTP/1.1.
+var errNoHTTP1 = errors.New("upstream: the peer did not agree on HTTP/1.1")
+
+// confirmsHTTP1 is the last step of a handshake that offers HTTP/1.1 alone. Who
+// passes the offer over may speak HTTP/1.1 or have nothing but HTTP/2.
+func confirmsHTTP1(s tls.ConnectionState) error {
+	if s.NegotiatedProtocol != protoHTTP1 {
+		return errNoHTTP1
+	}
+	return nil
+}
+
+// refusesProtocol reports whether a handshake came to nothing because of the
+// protocol that was offered (RFC 7301, section 3.2).
+func refusesProtocol(err error) bool {
+	if errors.Is(err, errNoHTTP1) {
+		return true
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error" && op.Err.Error() == "tls: no application protocol"
+}
+
+func (p *Pool) refusedHTTP1(host string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.offerBoth[host]
+	return ok
+}
+
+// withHTTP2 repeats a trip of which nothing was sent.
+func (p *Pool) withHTTP2(t *trip, refusal error) (*http.Response, error) {
+	transport, err := p.transport(t.target, false)
+	if err != nil {
+		return nil, refusal
+	}
+	p.mu.Lock()
+	if len(p.offerBoth) >= maxOfferBoth {
+		clear(p.offerBoth) // they will refuse again
+	}
+	p.offerBoth[t.out.URL.Host] = struct{}{}
+	p.mu.Unlock()
+	t.transport = transport
+	if t.body != nil {
+		t.out = t.out.WithContext(t.out.Context()) // the transport may still hold the one before
+		if t.out.Body, err = t.body.attempt(); err != nil {
+			return nil, refusal
+		}
+	}
+	return t.transport.RoundTrip(t.out)
 }
 
 // leadsTo reports whether a URL has the scheme, host and port of a target.
@@ -152,9 +226,10 @@ func leadsTo(u *url.URL, t Target) bool {
 	return port == strconv.Itoa(int(t.Port))
 }
 
-// transport returns the transport for a target's ranges.
-func (p *Pool) transport(t Target) (*http.Transport, error) {
-	k := key(t)
+// transport returns the transport for a target's ranges, which offers HTTP/1.1
+// alone or HTTP/2 as well.
+func (p *Pool) transport(t Target, http1 bool) (*http.Transport, error) {
+	k := transportKey{key(t), http1}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -167,7 +242,7 @@ func (p *Pool) transport(t Target) (*http.Transport, error) {
 			gone = slices.Collect(maps.Values(p.transports))
 			clear(p.transports)
 		}
-		tr = p.newTransport(t.Certificate)
+		tr = p.newTransport(t.Certificate, http1)
 		p.transports[k] = tr
 	}
 	p.mu.Unlock()
@@ -211,14 +286,18 @@ func key(t Target) string {
 // upgrade to WebSocket goes over a connection of its own on which only
 // HTTP/1.1 was offered; net/http keeps those apart. A session that was begun
 // with a client certificate is resumed with it alone.
-func (p *Pool) newTransport(client *tls.Certificate) *http.Transport {
+func (p *Pool) newTransport(client *tls.Certificate, http1 bool) *http.Transport {
 	config := &tls.Config{RootCAs: p.u.roots, MinVersion: tls.VersionTLS12, ClientSessionCache: p.tickets}
 	if client != nil {
 		config.Certificates, config.ClientSessionCache = []tls.Certificate{*client}, tls.NewLRUClientSessionCache(0)
 	}
+	if http1 {
+		config.NextProtos = []string{protoHTTP1} // said, so that a server that has only HTTP/2 can refuse
+		config.VerifyConnection = confirmsHTTP1
+	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
+	protocols.SetHTTP2(!http1)
 	return &http.Transport{
 		Proxy:                  nil, // none, not the environment's
 		DialContext:            p.dial,
@@ -231,7 +310,7 @@ func (p *Pool) newTransport(client *tls.Certificate) *http.Transport {
 		ResponseHeaderTimeout:  p.u.headerTimeout,
 		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: maxResponseHeader,
-		ForceAttemptHTTP2:      true,
+		ForceAttemptHTTP2:      !http1,
 		Protocols:              &protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: streamWindow,

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,6 +54,8 @@ type origin struct {
 	roots *x509.CertPool
 	port  uint16
 	conns atomic.Int64
+
+	onlyHTTP2 atomic.Bool // from now on
 }
 
 func newOrigin(t testing.TB, secure bool, h http.HandlerFunc) *origin {
@@ -69,6 +72,16 @@ func newOrigin(t testing.TB, secure bool, h http.HandlerFunc) *origin {
 		o.roots.AddCert(ca.cert)
 		o.EnableHTTP2 = true
 		o.TLS = &tls.Config{Certificates: []tls.Certificate{ca.issue(t, nil)}}
+		// crypto/tls lets a client of HTTP/1.1 in where only HTTP/2 is served;
+		// others refuse it, as this does.
+		refusal := &tls.Config{Certificates: o.TLS.Certificates, NextProtos: []string{"none"}}
+		o.TLS.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			if o.onlyHTTP2.Load() && !slices.Contains(h.SupportedProtos, "h2") {
+				return refusal, nil
+			}
+			return nil, nil
+		}
+		o.TLS.NextProtos = []string{"h2", "http/1.1"}
 		o.StartTLS()
 	} else {
 		o.Start()
@@ -118,11 +131,35 @@ func mustSend(t testing.TB, u *Upstream, to Target, scheme, method string, body 
 	return resp, info, string(b)
 }
 
+// speaksHTTP2 makes a request one of a sandbox that speaks HTTP/2.
+func speaksHTTP2(r *http.Request) { r.ProtoMajor, r.ProtoMinor = 2, 0 }
+
+// TestUpstreamSpeaksAsTheSandbox: HTTP/1 goes on as HTTP/1.1, unless the
+// upstream has only HTTP/2, which is noticed before anything is sent.
+func TestUpstreamSpeaksAsTheSandbox(t *testing.T) {
+	o := newOrigin(t, true, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body) // what broke off is shown as far as it came
+		fmt.Fprintf(w, "%s %s", r.Proto, b)
+	})
+	u := newUpstream(t, Options{Roots: o.roots})
+	if _, info, body := mustSend(t, u, o.target(), "https", "POST", strings.NewReader("a body"), nil); body != "HTTP/1.1 a body" || info.ALPN != "http/1.1" {
+		t.Errorf("of both: %s, %+v", body, info)
+	}
+	o.onlyHTTP2.Store(true)
+	to := o.target()
+	to.Sandbox = "s2"
+	for i := range 3 {
+		if _, info, body := mustSend(t, u, to, "https", "POST", strings.NewReader("a body"), nil); body != "HTTP/2.0 a body" || info.ALPN != "h2" || info.Reused != (i > 0) {
+			t.Errorf("of HTTP/2 alone: %s, %+v", body, info)
+		}
+	}
+}
+
 func TestRoundTripHTTP2(t *testing.T) {
 	o := newOrigin(t, true, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })
 	u := newUpstream(t, Options{Roots: o.roots})
 	for i := range 3 {
-		resp, info, body := mustSend(t, u, o.target(), "https", "GET", nil, nil)
+		resp, info, body := mustSend(t, u, o.target(), "https", "GET", nil, speaksHTTP2)
 		if body != "HTTP/2.0" || resp.ProtoMajor != 2 {
 			t.Errorf("spoke %s", body)
 		}
@@ -281,7 +318,7 @@ func TestCloseSandboxCutsItsConnections(t *testing.T) {
 	if u.Transport("s1") == pool {
 		t.Error("the next life has the pool of the last")
 	}
-	if _, err := pool.transport(o.target()); !errors.Is(err, errClosed) {
+	if _, err := pool.transport(o.target(), false); !errors.Is(err, errClosed) {
 		t.Errorf("closed pool: %v", err)
 	}
 }

@@ -63,7 +63,7 @@ func (u *Upstream) Route(ctx context.Context, t Target, before func() error) (Ro
 	if err != nil {
 		return Route{}, u.failed(t, err)
 	}
-	checked, err := u.check(t, addrs)
+	checked, err := u.check(t, addrs, u.self())
 	if err != nil {
 		return Route{}, u.failed(t, err)
 	}
@@ -87,12 +87,11 @@ func (u *Upstream) addresses(ctx context.Context, t Target, before func() error)
 }
 
 // check returns the addresses as they are to be dialled, or why the first bad
-// one refuses them all.
-func (u *Upstream) check(t Target, addrs []netip.Addr) ([]netip.Addr, error) {
+// one refuses them all. own are the gateway's.
+func (u *Upstream) check(t Target, addrs, own []netip.Addr) ([]netip.Addr, error) {
 	if len(addrs) == 0 {
 		return nil, &Error{Class: "dns", Detail: "no address"}
 	}
-	own := u.self()
 	out := make([]netip.Addr, 0, len(addrs))
 	for _, a := range addrs {
 		// A mapped public address is dialled as what it is; any other mapped
@@ -113,7 +112,7 @@ func (u *Upstream) check(t Target, addrs []netip.Addr) ([]netip.Addr, error) {
 // Check says with a *Refusal why one of addrs may not be dialled for t, now
 // that the rule may be another than when they were looked up.
 func (u *Upstream) Check(t Target, addrs []netip.Addr) error {
-	_, err := u.check(t, addrs)
+	_, err := u.check(t, addrs, u.self())
 	return err
 }
 
@@ -126,27 +125,31 @@ func (u *Upstream) admit(t Target, a netip.Addr, own []netip.Addr) (reason, mess
 		e, _ := embedded(a, u.nat64)
 		named = named && e.named(t.Addresses, t.Metadata)
 	}
-	text := fmt.Sprintf("the name has a %s address", class)
 	switch {
 	case class.never():
-		return class.Reason(), text
+		return class.Reason(), hasAddress(class)
 	case class == Metadata && !(named && t.Metadata):
-		return class.Reason(), text
+		return class.Reason(), hasAddress(class)
 	case class != Loopback && !named && slices.Contains(own, a.Unmap()):
 		return "resolves_self", "the name has an address of the gateway itself"
 	case class == Embedded && !named:
-		return class.Reason(), text
+		return class.Reason(), hasAddress(class)
 	case len(t.Addresses) > 0 && !named:
 		return "address_not_in_rule", "the name has an address outside of the ranges that the rule names"
 	case class != Public && !named:
-		return class.Reason(), text + ", which no rule names"
+		return class.Reason(), hasAddress(class) + ", which no rule names"
 	}
 	return "", ""
 }
 
+func hasAddress(c Class) string { return fmt.Sprintf("the name has a %s address", c) }
+
 // interleave orders addresses for dialling: families take turns, the first
 // family of the answer first (RFC 8305, section 4).
 func interleave(addrs []netip.Addr) []netip.Addr {
+	if len(addrs) == 1 {
+		return addrs
+	}
 	var first, second []netip.Addr
 	for _, a := range addrs {
 		if a.Is4() == addrs[0].Is4() {

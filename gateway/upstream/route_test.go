@@ -200,7 +200,7 @@ func TestNET02SpellingsOfAddressesAreNeverAskedFor(t *testing.T) {
 }
 
 func TestNET04OwnAddressesByDefault(t *testing.T) {
-	own := interfaceAddrs()()
+	own := (&interfaces{}).now()
 	if !slices.Contains(own, netip.MustParseAddr("127.0.0.1")) {
 		t.Errorf("interfaces have %v", own)
 	}

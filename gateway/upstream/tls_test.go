@@ -197,7 +197,7 @@ func TestTLS05ChainAndAddressCertificatesAreAccepted(t *testing.T) {
 	}{{"chain", "good.test", chain}, {"address", "127.0.0.1", ip}} {
 		t.Run(tc.name, func(t *testing.T) {
 			read := make(chan int, 1)
-			to := rawTLS(t, &tls.Config{Certificates: []tls.Certificate{tc.cert}}, read)
+			to := rawTLS(t, &tls.Config{Certificates: []tls.Certificate{tc.cert}, NextProtos: []string{"http/1.1"}}, read)
 			to.Host = tc.host
 			send(t, newUpstream(t, Options{Roots: roots}), to, "https", "GET", nil, nil)
 			if n := <-read; n == 0 {

@@ -84,6 +84,7 @@ func (c *conn) Close() error {
 type trip struct {
 	transport *http.Transport
 	target    Target
+	http1     bool // HTTP/1.1 alone is offered
 	out       *http.Request
 	body      *body // nil without one
 	info      *Info // nil if nobody asked

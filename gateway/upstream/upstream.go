@@ -31,7 +31,7 @@ const (
 	// keeps a dead peer from being waited for without end.
 	DefaultHeaderTimeout  = time.Hour
 	DefaultIdleTimeout    = 90 * time.Second
-	DefaultMaxIdlePerHost = 64
+	DefaultMaxIdlePerHost = 256
 )
 
 // LookupFunc asks for the A and AAAA addresses of a canonical name.
@@ -49,7 +49,8 @@ type Options struct {
 	// the system's.
 	Roots *x509.CertPool
 	// Self returns the gateway's own addresses. It is called for each Route
-	// and Dial. Nil is the addresses of the interfaces that this process sees.
+	// and Dial. Nil is the addresses of the interfaces that this process sees:
+	// read anew for each Dial, and for a Route not older than a second.
 	Self func() []netip.Addr
 	// NAT64 are the network's translation prefixes besides 64:ff9b::/96.
 	NAT64 []netip.Prefix
@@ -73,7 +74,8 @@ type Options struct {
 type Upstream struct {
 	hosts    map[string][]netip.Addr
 	resolver *resolver
-	self     func() []netip.Addr
+	self     func() []netip.Addr // for a look before a decision
+	selfNow  func() []netip.Addr // for the look before a connection
 	nat64    []netip.Prefix
 	roots    *x509.CertPool
 	log      hclog.Logger
@@ -91,6 +93,7 @@ type Upstream struct {
 func New(o Options) (*Upstream, error) {
 	u := &Upstream{
 		self:           o.Self,
+		selfNow:        o.Self,
 		nat64:          o.NAT64,
 		roots:          o.Roots,
 		log:            o.Logger,
@@ -106,7 +109,8 @@ func New(o Options) (*Upstream, error) {
 		u.log = hclog.NewNullLogger()
 	}
 	if u.self == nil {
-		u.self = interfaceAddrs()
+		own := &interfaces{}
+		u.self, u.selfNow = own.recent, own.now
 	}
 	var err error
 	if u.hosts, err = staticHosts(o.Hosts); err != nil {
@@ -237,32 +241,47 @@ func (u *Upstream) all(end bool) []*Pool {
 }
 
 // selfRefresh is how long the addresses of the interfaces are believed.
-const selfRefresh = 5 * time.Second
+const selfRefresh = time.Second
 
-// interfaceAddrs returns a function that tells the addresses of the
-// interfaces. If they cannot be read it keeps to those it knew.
-func interfaceAddrs() func() []netip.Addr {
-	var mu sync.Mutex
-	var known []netip.Addr
-	var until time.Time
-	return func() []netip.Addr {
-		mu.Lock()
-		defer mu.Unlock()
-		now := time.Now()
-		if now.Before(until) {
-			return known
-		}
-		found, err := net.InterfaceAddrs()
-		if err != nil {
-			return known
-		}
-		fresh := make([]netip.Addr, 0, len(found))
-		for _, a := range found {
-			if p, err := netip.ParsePrefix(a.String()); err == nil {
-				fresh = append(fresh, p.Addr().Unmap())
+// interfaces tells the addresses of this process's interfaces. If they cannot
+// be read it keeps to those it knew.
+type interfaces struct {
+	mu    sync.Mutex
+	known []netip.Addr
+	until time.Time
+}
+
+// recent returns what they were within the last second.
+func (i *interfaces) recent() []netip.Addr {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if time.Now().After(i.until) {
+		i.read()
+	}
+	return i.known
+}
+
+// now reads them.
+func (i *interfaces) now() []netip.Addr {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.read()
+	return i.known
+}
+
+// read is called with mu held.
+func (i *interfaces) read() {
+	found, err := net.InterfaceAddrs()
+	if err != nil {
+		return
+	}
+	fresh := make([]netip.Addr, 0, len(found))
+	for _, a := range found {
+		if n, ok := a.(*net.IPNet); ok {
+			if addr, ok := netip.AddrFromSlice(n.IP); ok {
+				fresh = append(fresh, addr.Unmap())
 			}
 		}
-		known, until = fresh, now.Add(selfRefresh)
-		return known
 	}
+	i.known, i.until = fresh, time.Now().Add(selfRefresh)
 }
