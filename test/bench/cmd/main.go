@@ -41,8 +41,8 @@ func start(args []string) error {
 		if role := roles()[args[0]]; role != nil {
 			return role(args[1:])
 		}
-		if args[0] == inside {
-			return within(args[1:])
+		if args[0] == inside && len(args) > 1 {
+			return within(args[1], args[2:])
 		}
 	}
 	if os.Getuid() != 0 {
@@ -52,9 +52,17 @@ func start(args []string) error {
 }
 
 // enter runs the benchmark in new namespaces. It is the first process there,
-// so nothing that it has started outlives it.
+// so nothing that it has started outlives it; its folder is removed here.
 func enter(args []string) error {
-	cmd := exec.Command("/proc/self/exe", append([]string{inside}, args...)...)
+	dir, err := os.MkdirTemp("", "sallyport-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	cmd := exec.Command("/proc/self/exe", append([]string{inside, dir}, args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
 	told := make(chan os.Signal, 1)
@@ -69,8 +77,8 @@ func enter(args []string) error {
 	return cmd.Wait()
 }
 
-// within is the benchmark itself.
-func within(args []string) error {
+// within is the benchmark itself; dir is for all that it writes.
+func within(dir string, args []string) error {
 	var o options
 	var binary, only, named string
 	var out outcome
@@ -101,14 +109,6 @@ func within(args []string) error {
 		return fmt.Errorf("%w; make build makes it", err)
 	}
 	if err := private(); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "sallyport-bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
 	world, err := peers.Open(dir, binary)
