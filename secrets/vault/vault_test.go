@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"sallyport/secrets"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,8 +29,10 @@ type server struct {
 	*httptest.Server
 	mu        sync.Mutex
 	namespace string
-	tokens    map[string]bool // good ones
-	lease     int             // seconds, of logins and renewals
+	tokens    map[string]time.Time // good ones, and until when; zero: always
+	later     time.Duration        // how much later it is than the clock says
+	busy      int                  // how many requests are turned away
+	lease     int                  // seconds, of logins and renewals
 	renewable bool
 	logins    int
 	renewals  int
@@ -37,7 +42,7 @@ type server struct {
 }
 
 func newServer(t *testing.T, secure bool) *server {
-	s := &server{tokens: map[string]bool{"root-token": true}, lease: 3600, renewable: true, value: "REAL"}
+	s := &server{tokens: map[string]time.Time{"root-token": {}}, lease: 3600, renewable: true, value: "REAL"}
 	if secure {
 		s.Server = httptest.NewTLSServer(s)
 	} else {
@@ -58,10 +63,16 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(http.StatusPreconditionFailed, "wrong namespace")
 		return
 	}
+	if s.busy > 0 {
+		s.busy--
+		w.Header().Set("Retry-After", "1")
+		fail(http.StatusTooManyRequests, "rate limit quota exceeded")
+		return
+	}
 	var with map[string]string
 	_ = json.NewDecoder(r.Body).Decode(&with)
 	auth := func(token string) {
-		s.tokens[token] = true
+		s.tokens[token] = time.Now().Add(s.later + time.Duration(s.lease)*time.Second)
 		_ = json.NewEncoder(w).Encode(map[string]any{"auth": map[string]any{"client_token": token, "lease_duration": s.lease, "renewable": s.renewable}})
 	}
 	token := r.Header.Get("X-Vault-Token")
@@ -83,7 +94,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		auth(fmt.Sprint("k8s-token-", s.logins))
 		return
 	}
-	if !s.tokens[token] {
+	if until, ok := s.tokens[token]; !ok || !until.IsZero() && time.Now().Add(s.later).After(until) {
 		fail(403, "permission denied")
 		return
 	}
@@ -91,6 +102,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "GET /v1/auth/token/lookup-self":
 		_ = json.NewEncoder(w).Encode(map[string]any{"data": map[string]any{"ttl": s.lease, "renewable": s.renewable}})
 	case "POST /v1/auth/token/renew-self":
+		if !s.renewable {
+			fail(400, "lease is not renewable")
+			return
+		}
 		s.renewals++
 		auth(token)
 	case "GET /v1/secret/data/app/key":
@@ -221,21 +236,71 @@ func TestTokenIsRenewedAndReplaced(t *testing.T) {
 			t.Fatalf("%v after %d logins and %d renewals, want %d and %d", err, srv.logins, srv.renewals, logins, renewals)
 		}
 	}
+	pass := func(d time.Duration) { // on both sides
+		s.token.begun = s.token.begun.Add(-d)
+		srv.set(func(s *server) { s.later += d })
+	}
 	fetch(1, 0)
 	fetch(1, 0)
-	s.token.begun = s.token.begun.Add(-31 * time.Minute) // past half of an hour
+	pass(31 * time.Minute) // past half of an hour
+	fetch(1, 1)
+	pass(20 * time.Minute) // and longer than the first lease
 	fetch(1, 1)
 	srv.set(func(s *server) { s.renewable = false })
-	s.token.begun, s.token.renewable = s.token.begun.Add(-31*time.Minute), false
+	pass(20 * time.Minute)
 	fetch(2, 1)
-	s.token.begun = s.token.begun.Add(-2 * time.Hour)
+	pass(2 * time.Hour) // the token is over
 	fetch(3, 1)
-	srv.set(func(s *server) { clear(s.tokens) }) // revoked
+	srv.set(func(s *server) { s.later += 2 * time.Hour }) // and is by the server's clock alone
 	fetch(4, 1)
+	srv.set(func(s *server) { clear(s.tokens) }) // revoked
+	fetch(5, 1)
 	// The way to log in is gone, but the token is good for some time.
 	s.token.begun = s.token.begun.Add(-31 * time.Minute)
 	s.c.AppRole.SecretIDFile = "/no/such/file"
-	fetch(4, 1)
+	fetch(5, 1)
+}
+
+// TestServerThatTurnsAway: a server that has too much to do, or is sealed, is
+// asked again after a pause, not at once, by the store, and the value is had
+// once it answers.
+func TestServerThatTurnsAway(t *testing.T) {
+	srv := newServer(t, false)
+	srv.set(func(s *server) { s.busy = 2 })
+	src, err := New(srv.config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := secrets.Open(secrets.Options{Specs: []secrets.Spec{{Name: "KEY", Kind: "vault", Source: src}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { store.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	begun := time.Now()
+	store.Warm(ctx, []string{"KEY"})
+	for range 20 { // none of these asks the server
+		if _, err := store.Get(ctx, "KEY"); err == nil || !strings.Contains(err.Error(), "status 429: rate limit quota exceeded") {
+			t.Fatalf("turned away: %v", err)
+		}
+	}
+	for {
+		v, err := store.Get(ctx, "KEY")
+		if err == nil {
+			if took := time.Since(begun); v.Reveal() != "REAL" || took < 3*time.Second {
+				t.Errorf("%q after %v", v.Reveal(), took)
+			}
+			return
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 func TestNewRefuses(t *testing.T) {
