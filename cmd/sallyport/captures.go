@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
@@ -50,16 +48,13 @@ func (d *daemonProcess) openCaptures() error {
 	c.open, c.held, c.asking = map[string]*openCapture{}, map[string]chan struct{}{}, map[string]*bool{}
 	for _, b := range c.blocks {
 		if err := c.openBlock(b); err != nil {
-			return fmt.Errorf("%s:%d: capture %q: %w", b.Range.Filename, b.Range.Start.Line, b.Name, err)
+			return b.at(err)
 		}
 	}
 	return c.reattach()
 }
 
 func (c *captures) openBlock(b captureBlock) error {
-	if err := b.check(); err != nil {
-		return err
-	}
 	switch {
 	case b.NetNS != "":
 		_, err := c.attach(attachment{Sandbox: b.Sandbox, NetNS: namespacePath(b.NetNS), Declared: true})
@@ -71,9 +66,6 @@ func (c *captures) openBlock(b captureBlock) error {
 	case b.Engine != "":
 		c.engines = append(c.engines, newEngineCapture(c, b))
 		return nil
-	}
-	if os.Geteuid() != 0 {
-		return errors.New("an interface needs root (CAP_NET_ADMIN)")
 	}
 	if len(b.Tap) > 0 {
 		return c.openTaps(b)

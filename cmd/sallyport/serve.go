@@ -24,6 +24,7 @@ type serveFlags struct {
 	config string
 	policy []string
 	vars   []string
+	lock   bool
 	remove bool
 }
 
@@ -41,6 +42,7 @@ the daemon is down the sandboxes have no network; when it is up again they have
 the same addresses as before.`,
 		Example: `  sallyport serve
   sallyport serve --config ./sallyport.hcl --policy ./policy.d
+  sallyport serve --lock        at boot: hold the interfaces of the daemon file before anything starts, and exit
   sallyport serve --remove      remove the kernel rules that a stopped daemon left`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return f.serve() },
@@ -48,7 +50,9 @@ the same addresses as before.`,
 	cmd.Flags().StringVar(&f.config, "config", "", "daemon file (default: sallyport.hcl in the configuration folder, if there is one)")
 	cmd.Flags().StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; instead of the daemon file's)")
 	cmd.Flags().StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
+	cmd.Flags().BoolVar(&f.lock, "lock", false, "close the interfaces of the daemon file, there or not yet, to all but captures, and exit; done again it changes nothing")
 	cmd.Flags().BoolVar(&f.remove, "remove", false, "remove the rules in the kernel and exit; interfaces that they guarded have no guard then")
+	cmd.MarkFlagsMutuallyExclusive("lock", "remove")
 	return cmd
 }
 
@@ -62,6 +66,12 @@ func (f *serveFlags) serve() error {
 			return err
 		}
 		return errors.Join(capture.RemoveRules(), capture.RemoveBridges(), capture.ReleaseNamespaces(filepath.Join(p.runtime, tapDir)))
+	}
+	if f.lock {
+		if err := f.lockOnly(); err != nil {
+			return &exit{code: exitConfig, err: err, hint: hintOf(err)}
+		}
+		return nil
 	}
 	d, err := f.start()
 	if err != nil {
@@ -92,6 +102,9 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	s, err := file.settings(p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.configPath(p), err)
+	}
+	if err := file.lock(s.log); err != nil { // first: what fails after it leaves nothing open
+		return nil, err
 	}
 	if len(f.policy) > 0 {
 		s.policy = f.policy

@@ -15,7 +15,9 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 0755 "$root"
 install -D -m 0755 "$binary" "$root/usr/bin/sallyport"
-install -D -m 0644 "$here/../systemd/sallyport.service" "$root/lib/systemd/system/sallyport.service"
+for unit in sallyport.service sallyport-lock.service; do
+	install -D -m 0644 "$here/../systemd/$unit" "$root/lib/systemd/system/$unit"
+done
 install -D -m 0644 "$here/sallyport.hcl" "$root/etc/sallyport/sallyport.hcl"
 install -d -m 0755 "$root/etc/sallyport/policy.d" "$root/usr/share/doc/sallyport"
 install -m 0644 "$here/copyright" "$root/usr/share/doc/sallyport/copyright"

@@ -121,10 +121,7 @@ func IsolatePorts(bridge string) error {
 // publish adds what answers of published ports need to the rules of the
 // interface.
 func (o BridgeOptions) publish() error {
-	families := []family{ipv4()}
-	if hasIPv6() {
-		families = append(families, ipv6())
-	}
+	families := versions()
 	for _, f := range families {
 		if err := addRule(publishedRule(f)); err != nil {
 			return err
@@ -168,7 +165,7 @@ func (b *batch) answerRules(g gate) {
 	b.rule(marked(divertMark), accept())
 	for _, p := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 		b.rule(protocol(p), answer(), translated(), setMark(publishedMark), accept())
-		b.rule(protocol(p), answer(), toHost(), accept()) // of the engine's own proxy
+		b.rule(protocol(p), answer(), toHost(), setMark(publishedMark), accept()) // of the engine's own proxy
 		b.rule(protocol(p), setMark(unpublishedMark), goTo(g.refuse()))
 	}
 }

@@ -199,35 +199,28 @@ func isEverything(n *net.IPNet) bool {
 	return ones == 0
 }
 
-// addRoutes adds the routing rules and tables that are missing, and returns the
-// versions of IP there are.
+// addRoutes adds the routing rules and tables that are missing, the lock first,
+// and returns the versions of IP there are.
 func addRoutes(device string) ([]family, error) {
-	lo, err := netlink.LinkByName(loopback)
-	if err != nil {
-		return nil, fmt.Errorf("link lo: %w", err)
+	if err := closeRoutes(device); err != nil {
+		return nil, err
 	}
-	families := []family{ipv4()}
-	if hasIPv6() {
-		families = append(families, ipv6())
-	}
-	for _, f := range families {
+	return localRoutes()
+}
+
+// closeRoutes leads what comes from a device, once nothing else has taken it, to
+// a table that ends in unreachable.
+func closeRoutes(device string) error {
+	for _, f := range versions() {
 		closed := &netlink.Route{Dst: everything(f), Table: closedTable, Type: unix.RTN_UNREACHABLE}
 		if err := netlink.RouteReplace(closed); err != nil {
-			return nil, fmt.Errorf("route unreachable %s table %d: %w", closed.Dst, closedTable, err)
+			return fmt.Errorf("route unreachable %s table %d: %w", closed.Dst, closedTable, err)
 		}
 		if err := addRule(closedRule(f, device)); err != nil {
-			return nil, err
-		}
-		local := &netlink.Route{LinkIndex: lo.Attrs().Index, Dst: everything(f), Table: divertTable,
-			Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST}
-		if err := netlink.RouteReplace(local); err != nil {
-			return nil, fmt.Errorf("route local %s table %d: %w", local.Dst, divertTable, err)
-		}
-		if err := addRule(divertRule(f)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return families, nil
+	return nil
 }
 
 func divertRule(f family) *netlink.Rule {

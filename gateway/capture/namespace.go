@@ -242,6 +242,14 @@ func everything(f family) *net.IPNet {
 
 const disableIPv6 = "/proc/sys/net/ipv6/conf/lo/disable_ipv6"
 
+// versions are those of IP that the namespace of the calling thread has.
+func versions() []family {
+	if hasIPv6() {
+		return []family{ipv4(), ipv6()}
+	}
+	return []family{ipv4()}
+}
+
 // hasIPv6 says whether the namespace of the calling thread speaks IPv6.
 func hasIPv6() bool {
 	state, err := os.ReadFile(disableIPv6)

@@ -337,7 +337,7 @@ func TestPacketLogOutlivesItsRules(t *testing.T) {
 	p := rawPacket{src: ownAddr4(), dst: netip.MustParseAddr("192.0.2.1"), proto: 253}
 	inside(t, ns, p.send)
 	next(t, s.Packets, func(got Packet) bool { return got.Proto == 253 })
-	inside(t, ns, removeTable) // the sandbox's root can do that
+	inside(t, ns, func() error { return removeTable(tableName) }) // the sandbox's root can do that
 	ctx, cancel := context.WithTimeout(t.Context(), 3*countBusy)
 	defer cancel()
 	for {

@@ -63,10 +63,7 @@ func localRoutes() ([]family, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link lo: %w", err)
 	}
-	families := []family{ipv4()}
-	if hasIPv6() {
-		families = append(families, ipv6())
-	}
+	families := versions()
 	for _, f := range families {
 		local := &netlink.Route{LinkIndex: lo.Attrs().Index, Dst: everything(f), Table: divertTable,
 			Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST}

@@ -81,7 +81,7 @@ func loadRules(g gate, fresh bool) error {
 
 // forget empties the chains of g that are there and removes its counters.
 func (b *batch) forget(g gate) error {
-	loaded, err := hasTable(b.conn)
+	loaded, err := hasTable(b.conn, tableName)
 	if err != nil || !loaded {
 		return err
 	}
@@ -109,9 +109,9 @@ func (b *batch) forget(g gate) error {
 	return nil
 }
 
-func hasTable(conn *nftables.Conn) (bool, error) {
+func hasTable(conn *nftables.Conn, name string) (bool, error) {
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
-	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName }), err
+	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == name }), err
 }
 
 // dispatch sends packets of g.device to its chain. The interface is known by
