@@ -76,7 +76,7 @@ func (b *bench) compare(o outcome) error {
 // write writes RESULTS.md and the picture.
 func (b *bench) write(dir string) error {
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "# What was measured\n\nWritten by `make bench`, %s, in %d rounds of %v; see the README's section on speed.\n\n", time.Now().UTC().Format(time.DateOnly), b.options.rounds, b.length)
+	fmt.Fprintf(&text, "# What was measured\n\nWritten by `make bench`, %s: %d rounds of %v; see the README's section on speed.\n\n", time.Now().UTC().Format(time.DateOnly), b.options.rounds, b.length)
 	fmt.Fprintf(&text, "%s\n\nCPU is that of the peer's own processes, for each request. A ratio is the median of the ratios of single rounds, in which\n"+
 		"all peers were measured one after another. Beside each row stands how many CPUs other programs of the machine used meanwhile,\n"+
 		"and its load average. sallyport has its policy, one secret that is put in, and its audit log, always.\n\n## Targets\n\n", b.machine())
@@ -134,7 +134,8 @@ func (b *bench) machine() string {
 	}
 	var name unix.Utsname
 	_ = unix.Uname(&name) // never fails for this process
-	line := fmt.Sprintf("%d CPUs (%s), Linux %s, %s", runtime.NumCPU(), model, unix.ByteSliceToString(name.Release[:]), runtime.Version())
+	kernel := regexp.MustCompile(`^\d+\.\d+`).FindString(unix.ByteSliceToString(name.Release[:]))
+	line := fmt.Sprintf("%d CPUs (%s), Linux %s, %s", runtime.NumCPU(), model, kernel, runtime.Version())
 	for _, v := range [][]string{{b.world.Binary, "version"}, {"nginx", "-v"}, {"haproxy", "-v"}, {"squid", "-v"}, {"mitmdump", "--version"}, {"dnsmasq", "-v"}, {"unbound", "-V"}} {
 		if s := version(v); s != "" {
 			line += "; " + s
@@ -158,9 +159,9 @@ func version(argv []string) string {
 		return ""
 	}
 	first, _, _ := strings.Cut(string(out), "\n")
-	words := regexp.MustCompile(`^\S*?([A-Za-z]+)\b.*?(\d+\.\d[\w.+-]*|v\d[\w.+-]*)`).FindStringSubmatch(first)
-	if words == nil {
-		return filepath.Base(argv[0]) + " " + strings.TrimSpace(first)
+	number := regexp.MustCompile(`\d+\.\d[\w.+-]*`).FindString(first)
+	if words := strings.Fields(first); filepath.Base(argv[0]) == "sallyport" && len(words) > 1 {
+		number = words[1] // which may be a commit
 	}
-	return filepath.Base(argv[0]) + " " + words[2]
+	return strings.TrimSpace(filepath.Base(argv[0]) + " " + number)
 }
