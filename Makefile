@@ -18,8 +18,16 @@ build: $(BIN) ## build bin/sallyport, static
 $(BIN): $(shell find cmd gateway policy secrets audit certs -name '*.go' -not -name '*_test.go') go.mod go.sum
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.release=$(VERSION)' -o $@ ./cmd/sallyport
 
-install: build ## install to PREFIX/bin
+SHARE = $(DESTDIR)$(PREFIX)/share
+install: build ## install to PREFIX: the program, its manual pages, completions for shells
 	install -D -m 0755 $(BIN) $(DESTDIR)$(PREFIX)/bin/sallyport
+	rm -rf dist/docs
+	$(BIN) docs dist/docs
+	install -d $(SHARE)/man/man1
+	install -m 0644 dist/docs/man1/*.1 $(SHARE)/man/man1
+	install -D -m 0644 dist/docs/completions/bash $(SHARE)/bash-completion/completions/sallyport
+	install -D -m 0644 dist/docs/completions/zsh $(SHARE)/zsh/site-functions/_sallyport
+	install -D -m 0644 dist/docs/completions/fish $(SHARE)/fish/vendor_completions.d/sallyport.fish
 
 demo: build ## the tour: a real sandbox, allowed, blocked, swapped; no internet
 	@command -v curl >/dev/null || sh test/deps.sh curl

@@ -179,6 +179,25 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
+// TestInstall: make install brings the manual pages and completions with the
+// program, below PREFIX alone.
+func TestInstall(t *testing.T) {
+	root := t.TempDir()
+	run(t, "make", "-C", "../..", "install", "BIN="+binary, "DESTDIR="+root, "PREFIX=/opt/sp")
+	for _, file := range []string{"bin/sallyport", "share/man/man1/sallyport.1", "share/man/man1/sallyport-run.1",
+		"share/bash-completion/completions/sallyport", "share/zsh/site-functions/_sallyport", "share/fish/vendor_completions.d/sallyport.fish"} {
+		if info, err := os.Stat(filepath.Join(root, "opt/sp", file)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if list, err := os.ReadDir(root); err != nil || len(list) != 1 {
+		t.Errorf("outside of PREFIX: %v %v", list, err)
+	}
+	if out := run(t, filepath.Join(root, "opt/sp/bin/sallyport"), "version"); !strings.HasPrefix(out, "sallyport ") {
+		t.Errorf("version: %s", out)
+	}
+}
+
 // TestNotifies: systemd is told that the daemon is ready, that it lives, and
 // that it stops.
 func TestNotifies(t *testing.T) {
