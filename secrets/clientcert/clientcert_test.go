@@ -9,11 +9,11 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"math/big"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"sallyport/test/issuer"
 )
 
 // pair is a certificate and its key, in PEM.
@@ -35,15 +35,6 @@ func pair(t *testing.T, life time.Duration) (cert, key string) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: kder}))
 }
 
-func write(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func TestFetch(t *testing.T) {
 	cert, key := pair(t, time.Hour)
 	_, otherKey := pair(t, time.Hour)
@@ -52,13 +43,13 @@ func TestFetch(t *testing.T) {
 		c    Config
 		want string
 	}{
-		"two files":  {Config{write(t, cert), write(t, key)}, ""},
-		"one file":   {Config{CertFile: write(t, cert+key)}, ""},
-		"no match":   {Config{write(t, cert), write(t, otherKey)}, "are no certificate and its key"},
-		"expired":    {Config{write(t, oldCert), write(t, oldKey)}, "has expired"},
-		"no key":     {Config{CertFile: write(t, cert)}, "are no certificate and its key"},
+		"two files":  {Config{issuer.File(t, cert), issuer.File(t, key)}, ""},
+		"one file":   {Config{CertFile: issuer.File(t, cert+key)}, ""},
+		"no match":   {Config{issuer.File(t, cert), issuer.File(t, otherKey)}, "are no certificate and its key"},
+		"expired":    {Config{issuer.File(t, oldCert), issuer.File(t, oldKey)}, "has expired"},
+		"no key":     {Config{CertFile: issuer.File(t, cert)}, "are no certificate and its key"},
 		"gone":       {Config{CertFile: "/nonexistent/cert"}, "no such file"},
-		"not a pair": {Config{CertFile: write(t, "REAL")}, "are no certificate and its key"},
+		"not a pair": {Config{CertFile: issuer.File(t, "REAL")}, "are no certificate and its key"},
 	} {
 		s, err := New(tt.c)
 		if err != nil {

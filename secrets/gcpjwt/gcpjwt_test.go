@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sallyport/test/issuer"
 )
 
 // keyFile is a key of a service account.
@@ -17,13 +19,13 @@ func keyFile(t *testing.T, pem, uri string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return write(t, string(b))
+	return issuer.File(t, string(b))
 }
 
 func TestFetch(t *testing.T) {
-	key, pem := newKey(t)
+	key, pem := issuer.Key(t)
 	var form map[string][]string
-	address, ca := server(t, func(w http.ResponseWriter, r *http.Request) {
+	address, ca := issuer.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm() // what is missing differs
 		form = r.PostForm
 		fmt.Fprint(w, `{"access_token":"ya29.abc","expires_in":3599,"token_type":"Bearer"}`)
@@ -55,7 +57,7 @@ func TestFetch(t *testing.T) {
 			}
 			token = form["assertion"][0]
 		}
-		head, says := claims(t, key, token)
+		head, says := issuer.Claims(t, key, token)
 		if head["kid"] != "k1" || says["iss"] != "a@p.iam.gserviceaccount.com" || says["sub"] != says["iss"] || says["exp"].(float64)-says["iat"].(float64) != 3600 {
 			t.Errorf("%s: the token says %v %v", name, head, says)
 		}
@@ -68,8 +70,8 @@ func TestFetch(t *testing.T) {
 }
 
 func TestFetchFails(t *testing.T) {
-	_, pem := newKey(t)
-	address, ca := server(t, func(w http.ResponseWriter, _ *http.Request) {
+	_, pem := issuer.Key(t)
+	address, ca := issuer.Serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		fmt.Fprint(w, `{"error":"invalid_grant","error_description":"REAL"}`)
 	})
@@ -77,7 +79,7 @@ func TestFetchFails(t *testing.T) {
 		"refused":    {keyFile(t, pem, address+"/token"), "status 400: invalid_grant"},
 		"plain HTTP": {keyFile(t, pem, "http://token.example/"), "is not https"},
 		"no key":     {keyFile(t, "REAL", ""), "holds no PEM block"},
-		"no account": {write(t, `{"private_key":"REAL"}`), "is no key of a service account"},
+		"no account": {issuer.File(t, `{"private_key":"REAL"}`), "is no key of a service account"},
 		"gone":       {"/nonexistent/key", "no such file"},
 	} {
 		s, err := New(Config{KeyFile: tt.file, Scopes: []string{"a"}, Exchange: true, CAFile: ca})

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sallyport/test/issuer"
 )
 
 func TestFetch(t *testing.T) {
-	key, pem := newKey(t)
+	key, pem := issuer.Key(t)
 	var body, jwt, path string
-	address, ca := server(t, func(w http.ResponseWriter, r *http.Request) {
+	address, ca := issuer.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body) // what is missing differs
 		body, jwt, path = string(b), strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), r.Method+" "+r.URL.Path
 		w.WriteHeader(http.StatusCreated)
@@ -28,7 +30,7 @@ func TestFetch(t *testing.T) {
 		"narrowed, own server": {Config{API: address + "/api/v3", Repositories: []string{"app"}, Permissions: map[string]string{"contents": "read"}},
 			"POST /api/v3/app/installations/9/access_tokens", `{"repositories":["app"],"permissions":{"contents":"read"}}`},
 	} {
-		tt.c.AppID, tt.c.InstallationID, tt.c.KeyFile, tt.c.CAFile = "Iv1.abc", 9, write(t, pem), ca
+		tt.c.AppID, tt.c.InstallationID, tt.c.KeyFile, tt.c.CAFile = "Iv1.abc", 9, issuer.File(t, pem), ca
 		s, err := New(tt.c)
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +45,7 @@ func TestFetch(t *testing.T) {
 		if path != tt.path || body != tt.body {
 			t.Errorf("%s: asked %s with %s", name, path, body)
 		}
-		head, says := claims(t, key, jwt)
+		head, says := issuer.Claims(t, key, jwt)
 		now := float64(time.Now().Unix())
 		if head["alg"] != "RS256" || says["iss"] != "Iv1.abc" || says["iat"].(float64) > now-30 || says["exp"].(float64) > now+600 {
 			t.Errorf("%s: the token says %v %v", name, head, says)
@@ -52,11 +54,11 @@ func TestFetch(t *testing.T) {
 }
 
 func TestFetchFails(t *testing.T) {
-	_, pem := newKey(t)
-	address, ca := server(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "REAL-body", http.StatusUnauthorized) })
+	_, pem := issuer.Key(t)
+	address, ca := issuer.Serve(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "REAL-body", http.StatusUnauthorized) })
 	for name, tt := range map[string]struct{ file, want string }{
-		"refused": {write(t, pem), "answers with status 401"},
-		"no key":  {write(t, "REAL-key"), "holds no PEM block"},
+		"refused": {issuer.File(t, pem), "answers with status 401"},
+		"no key":  {issuer.File(t, "REAL-key"), "holds no PEM block"},
 		"gone":    {"/nonexistent/key", "no such file"},
 	} {
 		s, err := New(Config{AppID: "1", InstallationID: 1, KeyFile: tt.file, API: address, CAFile: ca})

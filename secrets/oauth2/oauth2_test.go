@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sallyport/test/issuer"
 )
 
 // asked is what the endpoint was sent.
@@ -22,7 +24,7 @@ type asked struct {
 
 func endpoint(t *testing.T, answer string) (address, ca string, last *asked) {
 	last = &asked{}
-	address, ca = server(t, func(w http.ResponseWriter, r *http.Request) {
+	address, ca = issuer.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm() // what is missing differs
 		last.Form = r.PostForm
 		last.User, last.Pass, _ = r.BasicAuth()
@@ -32,7 +34,7 @@ func endpoint(t *testing.T, answer string) (address, ca string, last *asked) {
 }
 
 func TestFetch(t *testing.T) {
-	secret := write(t, "s/e c\n")
+	secret := issuer.File(t, "s/e c\n")
 	for name, tt := range map[string]struct {
 		c    Config
 		want asked
@@ -41,7 +43,7 @@ func TestFetch(t *testing.T) {
 			asked{url.Values{"grant_type": {"client_credentials"}, "scope": {"a b"}, "audience": {"api"}, "resource": {"x"}}, "id", "s%2Fe+c"}},
 		"in the body": {Config{ClientSecretFile: secret, InBody: true},
 			asked{url.Values{"grant_type": {"client_credentials"}, "client_id": {"id"}, "client_secret": {"s/e c"}}, "", ""}},
-		"refresh token of a public client": {Config{Grant: RefreshToken, RefreshTokenFile: write(t, "r0\n")},
+		"refresh token of a public client": {Config{Grant: RefreshToken, RefreshTokenFile: issuer.File(t, "r0\n")},
 			asked{url.Values{"grant_type": {"refresh_token"}, "refresh_token": {"r0"}, "client_id": {"id"}}, "", ""}},
 	} {
 		address, ca, last := endpoint(t, `{"access_token":"at","token_type":"bearer","expires_in":600}`)
@@ -67,7 +69,7 @@ func TestFetch(t *testing.T) {
 // folder cannot be written, and is what is used next.
 func TestRefreshTokenIsReplaced(t *testing.T) {
 	address, ca, last := endpoint(t, `{"access_token":"at","refresh_token":"r1"}`)
-	file := write(t, "r0\n")
+	file := issuer.File(t, "r0\n")
 	c := Config{TokenURL: address, ClientID: "id", Grant: RefreshToken, RefreshTokenFile: file, CAFile: ca}
 	s, err := New(c)
 	if err != nil {
@@ -104,7 +106,7 @@ func TestRefreshTokenIsReplaced(t *testing.T) {
 // TestNextFileIsEmptied: what a process left that ended while it wrote goes.
 func TestNextFileIsEmptied(t *testing.T) {
 	address, ca, _ := endpoint(t, `{"access_token":"at"}`)
-	file := write(t, "r0\n")
+	file := issuer.File(t, "r0\n")
 	if err := os.WriteFile(NextFile(file), []byte("r1"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +131,7 @@ func TestFetchFails(t *testing.T) {
 	} {
 		address, ca, _ := endpoint(t, tt.answer)
 		if tt.file == "" {
-			tt.file = write(t, "r0")
+			tt.file = issuer.File(t, "r0")
 		}
 		s, err := New(Config{TokenURL: address, ClientID: "id", Grant: RefreshToken, RefreshTokenFile: tt.file, CAFile: ca})
 		if err != nil {

@@ -3,13 +3,8 @@
 package secrets_test
 
 import (
-	"crypto"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -21,12 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"sallyport/test/issuer"
 	"sallyport/test/lab"
 )
 
-// issuer is a service that issues tokens to the gateway, on the gateway's
+// tokenIssuer is a service that issues tokens to the gateway, on the gateway's
 // host, and what it was asked.
-type issuer struct {
+type tokenIssuer struct {
 	url    string
 	ca     string // file
 	asked  chan *http.Request
@@ -34,7 +30,7 @@ type issuer struct {
 }
 
 // newIssuer serves HTTPS on the gateway's host.
-func newIssuer(t *testing.T, answer func(r *http.Request) (int, string)) *issuer {
+func newIssuer(t *testing.T, answer func(r *http.Request) (int, string)) *tokenIssuer {
 	t.Helper()
 	ca, err := lab.NewAuthority("Issuer")
 	if err != nil {
@@ -46,7 +42,7 @@ func newIssuer(t *testing.T, answer func(r *http.Request) (int, string)) *issuer
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &issuer{ca: filepath.Join(world.lab.Dir, world.lab.Unique("issuer")+".pem"), asked: make(chan *http.Request, 64), answer: answer}
+	i := &tokenIssuer{ca: filepath.Join(world.lab.Dir, world.lab.Unique("issuer")+".pem"), asked: make(chan *http.Request, 64), answer: answer}
 	if err := os.WriteFile(i.ca, ca.PEM(), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +65,7 @@ func newIssuer(t *testing.T, answer func(r *http.Request) (int, string)) *issuer
 }
 
 // next is what the issuer was asked.
-func (i *issuer) next(t *testing.T) *http.Request {
+func (i *tokenIssuer) next(t *testing.T) *http.Request {
 	t.Helper()
 	select {
 	case r := <-i.asked:
@@ -162,46 +158,10 @@ func TestOAuth2RefreshToken(t *testing.T) {
 	}
 }
 
-// rsaKey is a key in PEM.
-func rsaKey(t *testing.T) (*rsa.PrivateKey, string) {
-	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
-}
-
-// claims verifies a token and returns what it says.
-func claims(t *testing.T, key *rsa.PrivateKey, token string) map[string]any {
-	t.Helper()
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		t.Fatalf("%q is no token", token)
-	}
-	sig, err := base64.RawURLEncoding.DecodeString(parts[2])
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
-	if err := rsa.VerifyPKCS1v15(&key.PublicKey, crypto.SHA256, sum[:], sig); err != nil {
-		t.Fatal(err)
-	}
-	b, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out map[string]any
-	if err := json.Unmarshal(b, &out); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
 // TestGitHubApp: installation tokens are minted outside. SEC-20.
 func TestGitHubApp(t *testing.T) {
 	const host, token = "api.github-app.test", "ghs_REALtoken4c0aa91be77d"
-	key, text := rsaKey(t)
+	key, text := issuer.Key(t)
 	i := newIssuer(t, func(*http.Request) (int, string) {
 		return 201, fmt.Sprintf(`{"token":%q,"expires_at":%q}`, token, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	})
@@ -219,7 +179,7 @@ func TestGitHubApp(t *testing.T) {
 		t.Errorf("the origin saw %q", got)
 	}
 	r := i.next(t)
-	c := claims(t, key, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	_, c := issuer.Claims(t, key, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	if r.URL.Path != "/app/installations/815/access_tokens" || c["iss"] != "4711" || c["exp"].(float64)-c["iat"].(float64) > 600 {
 		t.Errorf("asked at %s with %v", r.URL, c)
 	}
@@ -229,7 +189,7 @@ func TestGitHubApp(t *testing.T) {
 // needed inside. SEC-20.
 func TestGoogleServiceAccount(t *testing.T) {
 	const host = "pubsub.google.test"
-	key, text := rsaKey(t)
+	key, text := issuer.Key(t)
 	account, err := json.Marshal(map[string]string{"client_email": "a@p.iam.gserviceaccount.com", "private_key": text, "private_key_id": "k1"})
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +200,7 @@ func TestGoogleServiceAccount(t *testing.T) {
   }`, file(t, string(account)))), "no value is known beforehand")
 	passed(t, s.get(t, "https://"+host+"/", "Authorization: Bearer $TOKEN"))
 	token := strings.TrimPrefix(header("Authorization")(last(t, host)), "Bearer ")
-	if c := claims(t, key, token); c["iss"] != "a@p.iam.gserviceaccount.com" || c["aud"] != "https://pubsub.google.test/" {
+	if _, c := issuer.Claims(t, key, token); c["iss"] != "a@p.iam.gserviceaccount.com" || c["aud"] != "https://pubsub.google.test/" {
 		t.Errorf("the origin saw a token that says %v", c)
 	}
 	for _, got := range s.received {
