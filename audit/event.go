@@ -241,4 +241,6 @@ const (
 	ActionCheckpoint  = "checkpoint"        // Key signs Hash as the record Seq
 	ActionUndelivered = "alert_undelivered" // a sink does not take a notice; it is tried again
 	ActionDropped     = "alert_dropped"     // a notice was given up
+	ActionUnshipped   = "not_shipped"       // a receiver of records takes none; it is tried again
+	ActionUnshippable = "ship_lost"         // records were given up, or removed before they were shipped
 )

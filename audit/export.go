@@ -22,7 +22,7 @@ const (
 
 // Formats lists every Format.
 func Formats() []Format {
-	return []Format{FormatCompact, FormatJSON, FormatECS, FormatOCSF, FormatCSV}
+	return []Format{FormatCompact, FormatJSON, FormatECS, FormatOCSF, FormatOTLP, FormatCSV}
 }
 
 // Exporter writes events in one format, one a line.
@@ -51,6 +51,14 @@ func NewExporter(w io.Writer, f Format, color bool) (*Exporter, error) {
 		x.write = func(e *Event) error { return writeJSON(w, ecs(e)) }
 	case FormatOCSF:
 		x.write = func(e *Event) error { return writeJSON(w, ocsf(e)) }
+	case FormatOTLP:
+		x.write = func(e *Event) error {
+			b, err := OTLP([]*Event{e}, nil)
+			if err == nil {
+				_, err = w.Write(append(b, '\n'))
+			}
+			return err
+		}
 	case FormatCSV:
 		out := csv.NewWriter(w)
 		if err := out.Write(csvHeader()); err != nil {

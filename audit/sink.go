@@ -63,6 +63,17 @@ func NewTransport(roots *x509.CertPool) *http.Transport {
 	}
 }
 
+// StatusError is an answer of a receiver that is not 2xx.
+type StatusError struct {
+	Code  int
+	Reply string // the beginning of it, escaped
+}
+
+// Error says what was answered.
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("the receiver answered %d: %s", e.Code, e.Reply)
+}
+
 // maxReply is as much of a reply as is read.
 const maxReply = 4 << 10
 
@@ -98,7 +109,7 @@ func Post(ctx context.Context, c *http.Client, target string, header http.Header
 	if resp.StatusCode/100 == 2 {
 		return reply, nil
 	}
-	err = fmt.Errorf("the receiver answered %d: %s", resp.StatusCode, Escape(string(reply), 200))
+	err = &StatusError{Code: resp.StatusCode, Reply: Escape(string(reply), 200)}
 	switch resp.StatusCode {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		return nil, err

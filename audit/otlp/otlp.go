@@ -45,6 +45,40 @@ func New(c Config) (*Sink, error) {
 // Send posts the notice. A receiver that accepts the request and rejects the
 // record has refused it for good.
 func (s *Sink) Send(ctx context.Context, a audit.Alert) error {
+	body, err := json.Marshal(s.export(a))
+	if err != nil {
+		return audit.Permanent(err)
+	}
+	err = s.post(ctx, body)
+	var rejected *audit.RejectedError
+	if errors.As(err, &rejected) {
+		return audit.Permanent(err)
+	}
+	return err
+}
+
+// Carry posts records. A receiver that answers that it cannot read the request,
+// or that it is too large, does not take them; everything else may pass, also
+// that a credential is not accepted.
+func (s *Sink) Carry(ctx context.Context, events []*audit.Event) error {
+	body, err := audit.OTLP(events, s.c.Resource)
+	if err != nil {
+		return audit.Permanent(err)
+	}
+	err = s.post(ctx, body)
+	var status *audit.StatusError
+	if errors.As(err, &status) && audit.IsPermanent(err) {
+		switch status.Code {
+		case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		default:
+			return status
+		}
+	}
+	return err
+}
+
+// post posts one ExportLogsServiceRequest.
+func (s *Sink) post(ctx context.Context, body []byte) error {
 	url, err := s.c.URL(ctx)
 	if err != nil {
 		return fmt.Errorf("url: %w", err)
@@ -57,24 +91,21 @@ func (s *Sink) Send(ctx context.Context, a audit.Alert) error {
 		}
 		h.Set(k, value)
 	}
-	body, err := json.Marshal(s.export(a))
-	if err != nil {
-		return audit.Permanent(err)
-	}
 	reply, err := audit.Post(ctx, s.client, strings.TrimSuffix(url, "/")+"/v1/logs", h, body)
 	if err != nil {
 		return err
 	}
 	var r struct {
 		Partial struct {
-			Rejected json.RawMessage `json:"rejectedLogRecords"`
+			Rejected json.RawMessage `json:"rejectedLogRecords"` // a number or, as 64 bits are written in JSON, a string
 			Message  string          `json:"errorMessage"`
 		} `json:"partialSuccess"`
 	}
-	if json.Unmarshal(reply, &r) == nil {
-		if n := strings.Trim(string(r.Partial.Rejected), `"`); n != "" && n != "0" && n != "null" {
-			return audit.Permanent(fmt.Errorf("the receiver rejected the record: %s", audit.Escape(r.Partial.Message, 200)))
-		}
+	if json.Unmarshal(reply, &r) != nil {
+		return nil
+	}
+	if n, err := strconv.Atoi(strings.Trim(string(r.Partial.Rejected), `"`)); err == nil && n > 0 {
+		return &audit.RejectedError{Records: n, Reply: audit.Escape(r.Partial.Message, 200)}
 	}
 	return nil
 }

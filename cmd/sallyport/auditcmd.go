@@ -150,7 +150,7 @@ func exportCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().StringVarP(&f.output, "output", "o", "json", "form: json, ecs, ocsf, csv, compact")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "json", "form: json, ecs, ocsf, otlp, csv, compact")
 	return cmd
 }
 

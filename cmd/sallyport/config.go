@@ -29,6 +29,7 @@ type daemonFile struct {
 	DNS      *dnsBlock       `hcl:"dns,block"`
 	Upstream *upstreamBlock  `hcl:"upstream,block"`
 	Audit    *auditBlock     `hcl:"audit,block"`
+	Ships    []shipBlock     `hcl:"ship,block"`
 	Limits   *limitsBlock    `hcl:"limits,block"`
 	Control  *controlBlock   `hcl:"control,block"`
 	Metrics  *metricsBlock   `hcl:"metrics,block"`
@@ -104,7 +105,7 @@ func (d *daemonFile) settings(p paths) (settings, error) {
 		return s, fmt.Errorf("log level %q is none of trace, debug, info, warn, error", level)
 	}
 	s.log = hclog.New(&hclog.LoggerOptions{Name: "sallyport", Level: hclog.LevelFromString(level), JSONFormat: json, Output: os.Stderr, IndependentLevels: true})
-	for _, step := range []func(*settings) error{d.dns, d.upstream, d.audit, d.limits} {
+	for _, step := range []func(*settings) error{d.dns, d.upstream, d.audit, d.ships, d.limits} {
 		if err := step(&s); err != nil {
 			return s, err
 		}

@@ -29,6 +29,7 @@ type metrics struct {
 	secrets   *prometheus.CounterVec
 	reloads   *prometheus.CounterVec
 	alerts    *prometheus.CounterVec
+	shipped   *prometheus.CounterVec
 }
 
 // recorder is the next one to write an event.
@@ -53,6 +54,7 @@ func newMetrics(next recorder) *metrics {
 	m.secrets = counter("secret_uses_total", "What was done with secrets in requests.", "secret", "action")
 	m.reloads = counter("policy_reloads_total", "Loads of the policy.", "result")
 	m.alerts = counter("alerts_total", "Notices of alerts, and what became of their deliveries.", "alert", "result")
+	m.shipped = counter("audit_shipped_total", "Records that were to be shipped, by what became of them: sent, failed (an attempt) or dropped.", "result")
 	m.requests = seconds("request_duration_seconds", "Admitted requests from head to end.", 0.0005)
 	m.overhead = seconds("overhead_seconds", "Time in the gateway before a request was handed upstream.", 0.00001)
 	m.connect = seconds("upstream_connect_seconds", "Dial and handshake upstream, of new connections.", 0.0001)

@@ -35,6 +35,7 @@ type settings struct {
 	limits   gateway.Limits
 	upstream upstreamSettings
 	audit    auditSettings
+	ships    []shipSettings
 	log      hclog.Logger
 }
 
@@ -107,6 +108,9 @@ func build(s settings) (_ *stack, err error) {
 		return nil, err
 	}
 	st.metrics = newMetrics(st.folder)
+	if err := st.startShipping(); err != nil {
+		return nil, err
+	}
 	stopFolding := background(s.log, "folding of records", st.folder.Run)
 	st.later(func() error { stopFolding(); return st.folder.Flush() })
 	if err := st.openTrust(); err != nil {

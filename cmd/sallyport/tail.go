@@ -57,7 +57,7 @@ goes on with what comes, without a gap.`,
 	fs.StringVar(&f.host, "host", "", "only of hosts that match this glob")
 	fs.StringVar(&f.reason, "reason", "", "only with this reason")
 	fs.StringVar(&f.kind, "kind", "", "only of this kind: dns, conn, packet, tls, http, ws, …")
-	fs.StringVarP(&f.output, "output", "o", "compact", "form: compact, json, ecs, ocsf, csv")
+	fs.StringVarP(&f.output, "output", "o", "compact", "form: compact, json, ecs, ocsf, otlp, csv")
 	fs.BoolVar(&f.json, "json", false, "the same as -o json")
 	return cmd
 }
