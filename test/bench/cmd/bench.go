@@ -5,9 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -273,28 +271,6 @@ func (b *bench) measure(id string, p *peers.Peer, j load.Job, round int) (report
 	set(report.Again, 100*float64(r.Resumed)/ops, j.Resume)
 	set(report.Each, (last.rss-first.rss)/ops, j.Kind == load.Idle && hasPeer)
 	return s, nil
-}
-
-// profile takes a CPU profile of a daemon of sallyport for the length of a job,
-// if that is asked for, and returns what waits for it.
-func (b *bench) profile(id string, p *peers.Peer, length time.Duration) func() {
-	seconds := int(length / time.Second)
-	g := b.gateways[strings.TrimSuffix(strings.TrimSuffix(p.Name, "-netns"), "-interface")]
-	if b.profiles == "" || g == nil || seconds == 0 {
-		return func() {}
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		text, err := g.Call(http.MethodGet, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds), nil)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(b.profiles, id+"-"+p.Name+".pprof"), text, 0o644)
-		}
-		if err != nil {
-			fmt.Fprintf(b.out, "# no profile of %s in %s: %v\n", p.Name, id, err)
-		}
-	}()
-	return func() { <-done }
 }
 
 // passthrough is a peer that is asked for the name that is not opened.

@@ -5,8 +5,11 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"sallyport/test/bench/load"
@@ -106,4 +109,26 @@ func crowd(b *bench, w workload) error {
 		b.samples = append(b.samples, s)
 	}
 	return nil
+}
+
+// profile takes a CPU profile of a daemon of sallyport for the length of a job,
+// if that is asked for, and returns what waits for it.
+func (b *bench) profile(id string, p *peers.Peer, length time.Duration) func() {
+	seconds := int(length / time.Second)
+	g := b.gateways[strings.TrimSuffix(strings.TrimSuffix(p.Name, "-netns"), "-interface")]
+	if b.profiles == "" || g == nil || seconds == 0 {
+		return func() {}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		text, err := g.Call(http.MethodGet, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds), nil)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(b.profiles, id+"-"+p.Name+".pprof"), text, 0o644)
+		}
+		if err != nil {
+			fmt.Fprintf(b.out, "# no profile of %s in %s: %v\n", p.Name, id, err)
+		}
+	}()
+	return func() { <-done }
 }
