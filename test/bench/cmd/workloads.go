@@ -58,7 +58,7 @@ func workloads() []workload {
 		{id: "W1k", drawn: true, summary: report.CPU, title: "64 KiB, 20 kept connections", job: job(load.Job{Kind: load.KeepAlive, Path: "/bytes?n=65536", Conns: 20}), metrics: perRequest, ratio: report.CPU, to: usual},
 		{id: "W2", drawn: true, summary: report.CPU, title: "a new connection for each request, full handshakes", job: job(small(load.NewConn, 16)), metrics: perRequest, ratio: report.CPU, to: usual},
 		{id: "W2r", after: "W2", summary: report.CPU, title: "the same with resumed handshakes", job: job(resumed), metrics: append([]report.Metric{report.Again}, perRequest...), ratio: report.CPU, to: usual},
-		{id: "W3", drawn: true, summary: report.CPU, title: "a new name for each request", metrics: perRequest, ratio: report.CPU, to: []string{"goproxy", "squid", "nginx"}, pause: 3 * time.Second,
+		{id: "W3", drawn: true, summary: report.CPU, title: "a new name for each request, looked up before", metrics: perRequest, ratio: report.CPU, to: []string{"goproxy", "squid", "nginx"}, pause: 3 * time.Second,
 			job: func(o options, round int) load.Job {
 				return load.Job{Kind: load.NewName, Path: "/small", Host: origin.NewZone, Conns: 8, Count: o.names, Serial: round}
 			}},
