@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -46,6 +47,8 @@ type attachment struct {
 	Removed   bool   `json:"removed,omitempty"`   // by "sandbox rm", while the container ran on
 
 	Narrow *narrowed `json:"narrow,omitempty"` // of Sandbox, for one job; nil: all of it
+
+	kept bool // as it is, in the state
 }
 
 const attachedBucket = "attached"
@@ -112,7 +115,10 @@ func (c *captures) register(a attachment, p *policy.Sandbox) (*identity.Sandbox,
 	if err := c.st.sandboxes.Add(sb); err != nil {
 		return nil, err
 	}
-	err := c.keep(a)
+	var err error
+	if !a.kept {
+		err = c.keep(a)
+	}
 	if err == nil {
 		err = c.st.record(&sb, "attached to "+a.describe()+a.Narrow.describe(), nil)
 	}
@@ -166,6 +172,7 @@ func (c *captures) kept() []attachment {
 // reattach takes up what was attached before a restart. A namespace that is
 // gone ends its sandbox.
 func (c *captures) reattach() error {
+	var again []attachment
 	for _, a := range c.kept() {
 		if c.st.sandboxes.ByID(a.ID) != nil {
 			continue // the daemon file named it
@@ -181,11 +188,35 @@ func (c *captures) reattach() error {
 			}
 			continue
 		}
+		a.kept = true
+		again = append(again, a)
+	}
+	// Each waits for the disk: together they wait once.
+	inParallel(again, func(a attachment) {
 		if _, err := c.attach(a); err != nil {
 			c.st.settings.log.Error("sandbox was not attached again; it has no network", "sandbox", a.Sandbox, "netns", a.NetNS, "error", err)
 		}
-	}
+	})
 	return nil
+}
+
+// inParallel calls f for each of a list, for many at once.
+func inParallel[T any](list []T, f func(T)) {
+	const most = 64
+	work := make(chan T)
+	var running sync.WaitGroup
+	for range min(most, len(list)) {
+		running.Go(func() {
+			for x := range work {
+				f(x)
+			}
+		})
+	}
+	for _, x := range list {
+		work <- x
+	}
+	close(work)
+	running.Wait()
 }
 
 // watched says whether the engine that a container was found by is still one
@@ -225,6 +256,9 @@ func (c *captures) detach(id string) error {
 func (c *captures) attachedAt(id string) (attachment, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if oc := c.open["netns "+id]; oc != nil {
+		return oc.attached, true
+	}
 	for _, oc := range c.open {
 		if a := oc.attached; id != "" && (a.ID == id || a.Container == id) {
 			return a, true

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"syscall"
 	"time"
 )
 
@@ -25,16 +27,36 @@ func (c *captures) watchEnds(ctx context.Context) error {
 }
 
 func (c *captures) endGone() {
-	for _, a := range c.kept() {
-		if a.Removed || c.st.sandboxes.ByID(a.ID) == nil {
-			continue
-		}
-		now := attachment{NetNS: a.NetNS}
-		if now.identify() == nil && now.same(a) {
+	own, err := namespaceOf("/proc/self/ns/net")
+	if err != nil {
+		c.st.settings.log.Error("namespaces that have ended cannot be told", "error", err)
+		return
+	}
+	for _, a := range c.attachments() {
+		// While the gateway has sockets in it no other namespace has its inode.
+		if at, err := namespaceOf(a.NetNS); err == nil && at.Dev == own.Dev && at.Ino == a.Inode {
 			continue
 		}
 		if err := c.endAttached(a.ID, "the namespace has ended", false); err != nil {
 			c.st.settings.log.Warn("sandbox of a namespace that has ended was not ended", "sandbox", a.Sandbox, "netns", a.NetNS, "error", err)
 		}
 	}
+}
+
+// attachments are the namespaces that are attached now.
+func (c *captures) attachments() []attachment {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]attachment, 0, len(c.open))
+	for _, oc := range c.open {
+		if oc.attached.ID != "" {
+			out = append(out, oc.attached)
+		}
+	}
+	return out
+}
+
+// namespaceOf is what tells the file of a namespace from others.
+func namespaceOf(path string) (st syscall.Stat_t, err error) {
+	return st, os.NewSyscallError("stat", syscall.Stat(path, &st))
 }

@@ -34,7 +34,7 @@ sandbox "prod" {
 
 // daemonAt is a daemon in dir that opens no namespace: what it is given as one
 // has no sockets.
-func daemonAt(t *testing.T, dir string) (d *daemonProcess, stop func()) {
+func daemonAt(t testing.TB, dir string) (d *daemonProcess, stop func()) {
 	t.Helper()
 	file := filepath.Join(dir, "policy.hcl")
 	if err := os.WriteFile(file, []byte(narrowPolicy), 0o600); err != nil {
@@ -65,7 +65,7 @@ func daemonAt(t *testing.T, dir string) (d *daemonProcess, stop func()) {
 }
 
 // ask makes a call over the control socket of d.
-func ask(t *testing.T, d *daemonProcess, method, path string, in, out any) (code int) {
+func ask(t testing.TB, d *daemonProcess, method, path string, in, out any) (code int) {
 	t.Helper()
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", d.control.path)
