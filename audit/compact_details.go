@@ -23,6 +23,9 @@ func details(e *Event) string {
 	if e.Count > 1 {
 		add("[x" + strconv.FormatUint(e.Count, 10) + "]")
 	}
+	if e.Kind == KindPolicy && e.Policy != nil {
+		add("generation " + strconv.FormatUint(e.Policy.Generation, 10))
+	}
 	add(outcome(e))
 	if text := textOf(e); text != "" {
 		add(text)

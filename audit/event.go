@@ -27,6 +27,16 @@ const (
 	KindAlert   Kind = "alert"
 )
 
+// Kinds lists every Kind.
+func Kinds() []string {
+	all := []Kind{KindDNS, KindConn, KindPacket, KindTLS, KindHTTP, KindWS, KindTCP, KindSecret, KindPolicy, KindSandbox, KindAudit, KindAlert}
+	out := make([]string, len(all))
+	for i, k := range all {
+		out[i] = string(k)
+	}
+	return out
+}
+
 // Phase is where in an attempt's life an event stands.
 type Phase string
 

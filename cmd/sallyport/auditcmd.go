@@ -50,6 +50,7 @@ func (f *rangeFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.host, "host", "", "only of hosts that match this glob")
 	fs.StringVar(&f.reason, "reason", "", "only with this reason")
 	fs.StringVar(&f.kind, "kind", "", "only of this kind")
+	fs.StringVar(&f.verdict, "verdict", "", "only what was decided so: allow or deny")
 	fs.BoolVar(&f.json, "json", false, "JSON")
 }
 

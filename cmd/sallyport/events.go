@@ -64,13 +64,17 @@ func (c *control) events(w http.ResponseWriter, r *http.Request) {
 func eventFilter(q url.Values) (audit.Filter, error) {
 	for name := range q {
 		switch name {
-		case "follow", "blocked", "alerts", "since", "sandbox", "host", "reason", "kind", "n":
+		case "follow", "blocked", "alerts", "since", "sandbox", "host", "reason", "kind", "verdict", "n":
 		default:
 			return audit.Filter{}, fmt.Errorf("no parameter %q", name)
 		}
 	}
-	f := audit.Filter{Sandbox: q.Get("sandbox"), Host: q.Get("host"), Reason: q.Get("reason"), Kind: q.Get("kind"), Blocked: q.Has("blocked"), Alerts: q.Has("alerts")}
-	var err error
+	f := audit.Filter{Sandbox: q.Get("sandbox"), Host: q.Get("host"), Reason: q.Get("reason"), Kind: q.Get("kind"), Verdict: q.Get("verdict"), Blocked: q.Has("blocked"), Alerts: q.Has("alerts")}
+	err := checkFilter(f)
+	var e *exit
+	if errors.As(err, &e) {
+		return f, fmt.Errorf("%w; %s", err, e.hint)
+	}
 	if s := q.Get("since"); s != "" {
 		if f.Since, err = moment(s); err != nil {
 			return f, err

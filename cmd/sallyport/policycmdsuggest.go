@@ -141,7 +141,7 @@ func blockedBy(e *audit.Event) (policy.Blocked, bool) {
 	if e.Would != nil {
 		reason = e.Would.Reason
 	}
-	if e.Phase != audit.PhaseDecision || e.Verdict != policy.Deny.String() && e.Would == nil || e.Sandbox == nil || e.Host == "" {
+	if e.Phase != audit.PhaseDecision || e.Verdict != policy.Deny.String() && e.Would == nil || e.Sandbox == nil || e.Host == "" || byProbe(e) {
 		return policy.Blocked{}, false
 	}
 	b := policy.Blocked{Sandbox: e.Sandbox.Name, Host: e.Host, Port: e.Port, Reason: policy.Reason(reason), Count: max(e.Count, 1), First: e.Time, Last: e.Time}

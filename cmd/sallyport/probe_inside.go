@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"sallyport/audit"
 )
 
 // probePlan is what the probe inside the sandbox is told.
@@ -98,6 +100,17 @@ const (
 	probeMeta  = "169.254.169.254"
 	probeName  = "probe.sallyport.test"
 )
+
+// probeAgent is what the probe's requests say they come from.
+const probeAgent = "sallyport-probe"
+
+// byProbe says whether a record is of an attempt of the probe: by a name or an
+// address that only it goes to, or by what its request says. A sandbox that says
+// so too has its attempt left out of what is suggested, and of nothing else.
+func byProbe(e *audit.Event) bool {
+	return e.Host == probeName || strings.HasSuffix(e.Host, "."+probeName) || e.Host == probeAddr4 || e.Host == probeAddr6 ||
+		e.HTTP != nil && e.HTTP.UserAgent == probeAgent
+}
 
 type probeAttempt func(context.Context) probeResult
 
@@ -334,10 +347,10 @@ func frontProbe(p probePlan, title, request, sni string) probeAttempt {
 // frontProbes are those that say one name and mean another.
 func frontProbes(p probePlan) []probeAttempt {
 	return []probeAttempt{
-		frontProbe(p, "Host of another name on an allowed connection", "GET / HTTP/1.1\r\nHost: "+probeName+"\r\nConnection: close\r\n\r\n", p.Host),
-		frontProbe(p, "absolute target of another name", "GET https://"+probeName+"/ HTTP/1.1\r\nHost: "+p.Host+"\r\nConnection: close\r\n\r\n", p.Host),
-		frontProbe(p, "server name of another host", "GET / HTTP/1.1\r\nHost: "+p.Host+"\r\nConnection: close\r\n\r\n", probeName),
-		frontProbe(p, "request with two lengths", "POST / HTTP/1.1\r\nHost: "+p.Host+"\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", p.Host),
+		frontProbe(p, "Host of another name on an allowed connection", "GET / HTTP/1.1\r\nHost: "+probeName+"\r\nUser-Agent: sallyport-probe\r\nConnection: close\r\n\r\n", p.Host),
+		frontProbe(p, "absolute target of another name", "GET https://"+probeName+"/ HTTP/1.1\r\nHost: "+p.Host+"\r\nUser-Agent: sallyport-probe\r\nConnection: close\r\n\r\n", p.Host),
+		frontProbe(p, "server name of another host", "GET / HTTP/1.1\r\nHost: "+p.Host+"\r\nUser-Agent: sallyport-probe\r\nConnection: close\r\n\r\n", probeName),
+		frontProbe(p, "request with two lengths", "POST / HTTP/1.1\r\nHost: "+p.Host+"\r\nUser-Agent: sallyport-probe\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", p.Host),
 	}
 }
 
@@ -362,7 +375,7 @@ func plaintextProbe(p probePlan) probeAttempt {
 		defer c.Close()
 		r.Source = uint16(c.LocalAddr().(*net.TCPAddr).Port)
 		_ = c.SetDeadline(time.Now().Add(probeWait / 2)) // errors show in the read
-		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s:%d\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", p.Plain, p.PlainPort, p.placeholder())
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s:%d\r\nAuthorization: Bearer %s\r\nUser-Agent: sallyport-probe\r\nConnection: close\r\n\r\n", p.Plain, p.PlainPort, p.placeholder())
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			r.Held, r.Saw = true, reasonOf(err)
@@ -379,7 +392,7 @@ func plaintextProbe(p probePlan) probeAttempt {
 func leakProbe(p probePlan) probeAttempt {
 	return func(ctx context.Context) probeResult {
 		r := frontProbe(probePlan{Host: p.Other, Port: p.Port, Proxy: p.Proxy}, "placeholder to a host that is not approved",
-			"GET / HTTP/1.1\r\nHost: "+p.Other+"\r\nAuthorization: Bearer "+p.placeholder()+"\r\nConnection: close\r\n\r\n", p.Other)(ctx)
+			"GET / HTTP/1.1\r\nHost: "+p.Other+"\r\nAuthorization: Bearer "+p.placeholder()+"\r\nUser-Agent: sallyport-probe\r\nConnection: close\r\n\r\n", p.Other)(ctx)
 		r.Promise = "P4"
 		return r
 	}

@@ -137,7 +137,7 @@ func plainProbe(x probeProxy, title, target, host string) probeAttempt {
 			return r.seen(nil, err)
 		}
 		_ = c.SetDeadline(time.Now().Add(probeWait / 2)) // shows in the read
-		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n", target, host, x.credential())
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: sallyport-probe\r\n%sConnection: close\r\n\r\n", target, host, x.credential())
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			return r.seen(c, err)

@@ -28,6 +28,7 @@ type tailFlags struct {
 	host    string
 	reason  string
 	kind    string
+	verdict string
 	output  string
 	json    bool
 }
@@ -57,6 +58,7 @@ goes on with what comes, without a gap.`,
 	fs.StringVar(&f.host, "host", "", "only of hosts that match this glob")
 	fs.StringVar(&f.reason, "reason", "", "only with this reason")
 	fs.StringVar(&f.kind, "kind", "", "only of this kind: dns, conn, packet, tls, http, ws, …")
+	fs.StringVar(&f.verdict, "verdict", "", "only what was decided so: allow or deny")
 	fs.StringVarP(&f.output, "output", "o", "compact", "form: compact, json, ecs, ocsf, otlp, csv")
 	fs.BoolVar(&f.json, "json", false, "the same as -o json")
 	return cmd
@@ -150,9 +152,12 @@ func anyLog(globs []string) bool {
 }
 
 func (f *tailFlags) filter() (audit.Filter, error) {
-	out := audit.Filter{Sandbox: f.sandbox, Host: f.host, Reason: f.reason, Kind: f.kind, Blocked: f.blocked, Alerts: f.alerts, Limit: f.lines}
+	out := audit.Filter{Sandbox: f.sandbox, Host: f.host, Reason: f.reason, Kind: f.kind, Verdict: f.verdict, Blocked: f.blocked, Alerts: f.alerts, Limit: f.lines}
 	if f.lines < 0 {
 		return out, usage("-n %d: not a number of events", f.lines)
+	}
+	if err := checkFilter(out); err != nil {
+		return out, err
 	}
 	if f.since == "" {
 		return out, nil

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sallyport/audit"
+	"sallyport/policy/policyfile"
+)
+
+// checkFilter refuses a word that no record has: nothing would be found, and
+// that would look like nothing has happened.
+func checkFilter(f audit.Filter) error {
+	for _, x := range []struct {
+		what, got string
+		names     []string
+	}{
+		{"reason", f.Reason, policyfile.Reasons()},
+		{"kind", f.Kind, audit.Kinds()},
+		{"verdict", f.Verdict, []string{"allow", "deny"}},
+	} {
+		if x.got == "" || slices.Contains(x.names, x.got) {
+			continue
+		}
+		hint := policyfile.DidYouMean(x.got, x.names)
+		if hint == "" && len(x.names) <= 12 {
+			hint = "it is one of " + strings.Join(x.names, ", ")
+		}
+		if hint == "" {
+			hint = "the README lists them"
+		}
+		return &exit{code: exitUsage, err: fmt.Errorf("there is no %s %q", x.what, x.got), hint: hint}
+	}
+	return nil
+}
