@@ -600,7 +600,7 @@ func TestH122Resets(t *testing.T) {
 	}
 	before := descriptors(t)
 	s.Mark()
-	const rounds = 500
+	const rounds = 2500 // of each: ten thousand in all
 	var wg sync.WaitGroup
 	for _, try := range attempts {
 		wg.Go(func() {
@@ -615,11 +615,22 @@ func TestH122Resets(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for _, path := range []string{"/lab/bytes?n=50000000", "/lab/sse?n=100&ms=50"} { // in the middle of an answer
-		for range 5 {
+	upgrade := get("/lab/ws", host, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+	for what, request := range map[string]string{
+		"an answer":  get("/lab/bytes?n=50000000", host),
+		"a stream":   get("/lab/sse?n=100&ms=50", host),
+		"a 101":      upgrade,
+		"a body":     "PUT /lab/count HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 100\r\n\r\nabc",
+		"a chunk":    "PUT /lab/count HTTP/1.1\r\nHost: " + host + "\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc",
+		"a head":     "GET / HTTP/1.1\r\nHost: " + host + "\r\nX: ",
+		"the answer": get("/", host),
+	} {
+		for range 20 {
 			w := s.Secure(t, host+":443")
-			w.Send(t, get(path, host))
-			_, _ = io.ReadFull(w, make([]byte, 200))
+			w.Send(t, request)
+			if what[0] == 'a' && what != "a body" && what != "a chunk" && what != "a head" {
+				_, _ = io.ReadFull(w, make([]byte, 100))
+			}
 			reset(w.Conn.(*tls.Conn).NetConn())
 		}
 	}
