@@ -90,7 +90,7 @@ sandbox "s1" {
 // sharedPolicy is p0 and what single cases need beside it.
 func sharedPolicy(l *lab.Lab) (map[string]string, error) {
 	texts := map[string]string{"p0.hcl": p0}
-	for _, more := range []map[string]string{namesPolicy(), dnsPolicy(), tlsPolicy(), http1Policy(), http2Policy(), secretsPolicy(), isolationPolicy(), auditPolicy(), clientsPolicy()} {
+	for _, more := range []map[string]string{namesPolicy(), dnsPolicy(), tlsPolicy(), http1Policy(), http2Policy(), secretsPolicy(), isolationPolicy(), auditPolicy(), clientsPolicy(), imagesPolicy()} {
 		maps.Copy(texts, more)
 	}
 	for name, text := range texts {
