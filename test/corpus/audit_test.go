@@ -4,12 +4,16 @@ package corpus_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -492,16 +496,80 @@ func TestAUD12DenialText(t *testing.T) {
 
 // TestAUD02NoSecretAnywhere runs last: it searches all that the gateways have
 // written in the whole suite.
+// aud02Tells is what the gateway of AUD-02 tells beside its log: notices to a
+// program, and metrics.
+const aud02Tells = `
+alert "leak" {
+  reasons = ["secret_exfiltration", "placeholder_leak"]
+  notify  = ["program"]
+}
+notify "program" {
+  exec { command = ["/bin/sh", "-c", "cat >>NOTICES; echo >>NOTICES"] }
+}
+`
+
 func TestAUD02NoSecretAnywhere(t *testing.T) {
 	l := begin(t)
-	s := s1(t)
+	notices := filepath.Join(t.TempDir(), "notices")
+	g := l.Gateway(t, lab.GatewayOptions{Policy: map[string]string{"p.hcl": l.MustPolicy(t, p0+strings.ReplaceAll(aud02Tells, "NOTICES", notices), real)},
+		More: "metrics { listen = \"127.0.0.1:9142\" }\n"})
+	s := g.Attach(t, "s1")
 	check(t, s.Get(t, "https://aud02.good.test/?q=1", "Authorization: Bearer $API_KEY"), 200, "")
 	for _, path := range []string{"/a/" + real, "/?" + real + "=1", "/a/%52" + real[1:]} {
 		check(t, s.Get(t, "https://aud02.other.test"+path, "User-Agent: "+real), 403, "secret_exfiltration")
 	}
 	check(t, s.Get(t, "https://aud02.good.test/lab/status?code=500", "Authorization: "+basicAuth("u:$API_KEY")), 500, "")
-	err := filepath.WalkDir(l.Dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || strings.HasPrefix(filepath.Base(path), "secret") || path == l.Binary {
+	// An upstream's error, of a URL that holds the value, and one that is not
+	// made because of it.
+	l.DNS.Set("aud02down.good.test", "60 A 203.0.113.250")
+	s.Get(t, "https://aud02down.good.test/", "Authorization: Bearer $API_KEY")
+	_, _ = s.Ask(real+".good.test", dns.TypeA) // whatever it is answered
+
+	told := map[string]string{"environment": fmt.Sprintf("/proc/%d/environ", g.PID()), "command line": fmt.Sprintf("/proc/%d/cmdline", g.PID()), "notices": notices}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if b, err := os.ReadFile(notices); err == nil && bytes.Contains(b, []byte("secret_exfiltration")) {
+			break
+		}
+	}
+	for what, file := range told {
+		b, err := os.ReadFile(file)
+		if err != nil || what == "notices" && len(b) == 0 {
+			t.Errorf("%s: %d bytes, %v", what, len(b), err)
+		}
+		clean(t, what, b)
+	}
+	metrics := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		return c, errors.Join(l.GW.Do(func() (err error) { c, err = new(net.Dialer).DialContext(ctx, network, address); return err }))
+	}}}
+	resp, err := metrics.Get("http://127.0.0.1:9142/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || !bytes.Contains(b, []byte("sallyport_")) {
+		t.Errorf("metrics: %d bytes, %v", len(b), err)
+	}
+	clean(t, "metrics", b)
+	for _, path := range holders(l.Dir, l.Binary) {
+		t.Errorf("%s holds the secret", path)
+	}
+}
+
+func clean(t *testing.T, what string, b []byte) {
+	t.Helper()
+	for _, form := range forms(real) {
+		if bytes.Contains(b, []byte(form)) {
+			t.Errorf("%s: the secret is in it", what)
+		}
+	}
+}
+
+// holders are the files below dir that hold the secret in any form, but those
+// that are its source. TestMain looks too, after all cases.
+func holders(dir, binary string) (found []string) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasPrefix(filepath.Base(path), "secret") || path == binary {
 			return nil // a file of a run that has just ended
 		}
 		b, err := os.ReadFile(path)
@@ -510,16 +578,11 @@ func TestAUD02NoSecretAnywhere(t *testing.T) {
 		}
 		for _, form := range forms(real) {
 			if bytes.Contains(b, []byte(form)) {
-				t.Errorf("%s holds the secret", path)
+				found = append(found, path)
+				break
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", world.gateway.PID()))
-	if err == nil && bytes.Contains(environ, []byte(real)) {
-		t.Error("the secret is in the gateway's environment")
-	}
+	return found
 }
