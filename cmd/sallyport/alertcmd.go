@@ -18,7 +18,7 @@ import (
 
 func alertCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "alert", Short: "Alerts: what is firing, a test of where they go, mutes"}
-	cmd.AddCommand(alertListCommand(), alertTestCommand(), alertMuteCommand(), alertUnmuteCommand())
+	cmd.AddCommand(alertListCommand(), alertTestCommand(), alertDeliverCommand(), alertMuteCommand(), alertUnmuteCommand())
 	return cmd
 }
 

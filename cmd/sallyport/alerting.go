@@ -23,6 +23,11 @@ type alerting struct {
 	logger hclog.Logger
 	count  func(alert, result string)
 	grace  time.Duration // how long close waits for deliveries
+	owed   string        // file that is there while a run may owe notices; "" of the daemon
+	policy []string      // of a run: whose notices these are
+	others bool          // what runs that were killed owe is delivered as well
+
+	finishing sync.WaitGroup
 
 	mu      sync.Mutex
 	engine  *audit.Alerts
@@ -70,6 +75,9 @@ func (a *alerting) swap(s alertSetup) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.engine, a.stop = engine, background(a.logger, "alerts", engine.Run)
+	if a.others && len(s.sinks) > 0 {
+		a.finishing.Go(func() { a.finishOthers(s) })
+	}
 	return nil
 }
 
@@ -108,6 +116,9 @@ func (a *alerting) openSpools(s alertSetup) error {
 		}
 	}
 	a.spools, a.byName = next, byName
+	if len(next) > 0 {
+		errs = append(errs, a.owe())
+	}
 	return errors.Join(errs...)
 }
 
@@ -147,6 +158,8 @@ func (a *alerting) close() error {
 	if stop != nil {
 		stop()
 	}
+	a.finishing.Wait()
+	waiting := 0
 	deadline := time.Now().Add(a.grace)
 	for _, d := range spools {
 		for d.spool.Waiting() > 0 && time.Now().Before(deadline) {
@@ -154,8 +167,12 @@ func (a *alerting) close() error {
 		}
 		d.stop()
 		if n := d.spool.Waiting(); n > 0 {
+			waiting += n
 			a.logger.Error("notices of alerts were not delivered", "notices", n)
 		}
+	}
+	if waiting == 0 {
+		err = errors.Join(err, a.settle())
 	}
 	for _, d := range a.retired {
 		d.stop()
@@ -191,11 +208,11 @@ func (st *stack) newAlerting() *alerting {
 	a := &alerting{state: st.state, log: st.log, folder: st.folder, dir: filepath.Join(st.own, "audit"), logger: st.settings.log.Named("alerts"),
 		count: func(alert, result string) { st.metrics.alerts.WithLabelValues(alert, result).Inc() }}
 	if st.own != st.settings.state {
-		a.grace = runGrace
+		a.grace, a.owed, a.policy, a.others = runGrace, filepath.Join(st.own, owedFile), st.settings.policy, true
 	}
 	return a
 }
 
-// runGrace is how long the end of a run waits for deliveries. There is no later
-// process with the same spool, as the daemon's next one.
+// runGrace is how long the end of a run waits for deliveries. What waits longer
+// is for the next run under the same policy.
 const runGrace = 5 * time.Second
