@@ -75,10 +75,10 @@ func TestBodyConditions(t *testing.T) {
 				"by GET":             {path: "api.test/echo", query: "?query={viewer}", method: "GET", status: 403, reason: policy.NoRuleMatched},
 				"MCP initialize":     {path: "other.test/echo", body: strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}`), status: 200},
 				"MCP notification":   {path: "other.test/echo", body: strings.NewReader(`{"jsonrpc":"2.0","method":"notifications/initialized"}`), status: 200},
-				"MCP stream":         {path: "other.test/sse", body: strings.NewReader(call("search")), status: 200, answer: "data: 0\n\ndata: 1\n\ndata: 2\n\n"},
-				"MCP another tool":   {path: "other.test/sse", body: strings.NewReader(call("shell")), status: 403, reason: policy.MethodNotAllowed},
-				"MCP another method": {path: "other.test/sse", body: strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"resources/read"}`), status: 403, reason: policy.MethodNotAllowed},
-				"MCP listening":      {path: "other.test/sse", method: "GET", status: 200, answer: "data: 0\n\ndata: 1\n\ndata: 2\n\n"},
+				"MCP stream":         {path: "other.test/events", body: strings.NewReader(call("search")), status: 200, answer: "data: 0\n\ndata: 1\n\ndata: 2\n\n"},
+				"MCP another tool":   {path: "other.test/events", body: strings.NewReader(call("shell")), status: 403, reason: policy.MethodNotAllowed},
+				"MCP another method": {path: "other.test/events", body: strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"resources/read"}`), status: 403, reason: policy.MethodNotAllowed},
+				"MCP listening":      {path: "other.test/events", method: "GET", status: 200, answer: "data: 0\n\ndata: 1\n\ndata: 2\n\n"},
 				"MCP end":            {path: "other.test/204", method: "DELETE", status: 204},
 			} {
 				t.Run(name, func(t *testing.T) { c.try(t, client, o) })

@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"net/http"
-	"net/http/httptrace"
 	"net/textproto"
 	"sync"
 )
@@ -27,25 +26,25 @@ func (h *earlyHints) stop() {
 	h.over = true
 }
 
-func (h *earlyHints) trace(r *request) *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{Got1xxResponse: func(code int, fields textproto.MIMEHeader) error {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.over || code == http.StatusContinue || code == http.StatusSwitchingProtocols || r.in.ProtoMajor == 1 && r.in.ProtoMinor == 0 {
-			return nil
-		}
-		if h.count++; h.count > maxHints {
-			return errTooManyHints
-		}
-		r.x.maskEarly(http.Header(fields))
-		out := r.w.Header()
-		for k, v := range fields {
-			out[k] = v
-		}
-		r.w.WriteHeader(code)
-		for k := range fields {
-			delete(out, k)
-		}
+// interim passes one informational answer on.
+func (x *exchange) interim(code int, fields textproto.MIMEHeader) error {
+	h, r := &x.early, x.r
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over || code == http.StatusContinue || code == http.StatusSwitchingProtocols || r.in.ProtoMajor == 1 && r.in.ProtoMinor == 0 {
 		return nil
-	}}
+	}
+	if h.count++; h.count > maxHints {
+		return errTooManyHints
+	}
+	x.maskEarly(http.Header(fields))
+	out := r.w.Header()
+	for k, v := range fields {
+		out[k] = v
+	}
+	r.w.WriteHeader(code)
+	for k := range fields {
+		delete(out, k)
+	}
+	return nil
 }

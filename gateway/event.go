@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	"sallyport/audit"
@@ -19,17 +18,25 @@ type event struct{ audit.Event }
 func (g *Gateway) event(s *Snapshot, kind audit.Kind, phase audit.Phase, sb *identity.Sandbox) *event {
 	e := &event{}
 	e.Kind, e.Phase = kind, phase
-	if sb != nil {
-		e.Sandbox = &audit.Sandbox{Name: sb.Name, ID: sb.ID, Parent: sb.Parent, Labels: sb.Labels}
-	}
-	e.Policy = policyOf(s)
+	e.Sandbox, e.Policy = sandboxOf(sb), policyOf(s)
 	return e
+}
+
+// sandboxOf is sb for the record; nil is nobody.
+func sandboxOf(sb *identity.Sandbox) *audit.Sandbox {
+	if sb == nil {
+		return nil
+	}
+	return &audit.Sandbox{Name: sb.Name, ID: sb.ID, Parent: sb.Parent, Labels: sb.Labels}
 }
 
 // policyOf is the policy of s for the record.
 func policyOf(s *Snapshot) *audit.Policy {
 	if s == nil || s.Policy == nil {
 		return nil
+	}
+	if s.recorded != nil {
+		return s.recorded
 	}
 	return &audit.Policy{Generation: s.Policy.Generation(), SHA256: s.Policy.SHA256()}
 }
@@ -39,19 +46,14 @@ func (e *event) cover(held *inject.Guard) {
 	for _, name := range []*string{&e.Host, &e.SNI, &e.Authority} {
 		*name = held.CoverName(*name)
 	}
-	if e.DNS != nil {
-		d := *e.DNS
-		d.QName = held.CoverName(d.QName)
-		e.DNS = &d
+	if e.DNS != nil { // likewise
+		e.DNS.QName = held.CoverName(e.DNS.QName)
 	}
-	if e.HTTP != nil {
-		h := *e.HTTP
+	if h := e.HTTP; h != nil { // made for this event
 		h.Method, h.Path, h.UserAgent = held.Cover(h.Method), held.Cover(h.Path), held.Cover(h.UserAgent)
-		h.QueryKeys = slices.Clone(h.QueryKeys)
 		for i, key := range h.QueryKeys {
 			h.QueryKeys[i] = held.Cover(key)
 		}
-		e.HTTP = &h
 	}
 }
 
@@ -99,13 +101,14 @@ func rule(r *policy.Rule) *audit.Rule {
 	return out
 }
 
-func (e *event) peers(src, dst netip.AddrPort) {
-	if src.IsValid() {
-		e.Src = &audit.Addr{IP: src.Addr().Unmap().String(), Port: src.Port()}
+func (e *event) peers(src, dst netip.AddrPort) { e.Src, e.Dst = addrOf(src), addrOf(dst) }
+
+// addrOf is a for the record; nil is none.
+func addrOf(a netip.AddrPort) *audit.Addr {
+	if !a.IsValid() {
+		return nil
 	}
-	if dst.IsValid() {
-		e.Dst = &audit.Addr{IP: dst.Addr().Unmap().String(), Port: dst.Port()}
-	}
+	return &audit.Addr{IP: a.Addr().Unmap().String(), Port: a.Port()}
 }
 
 // refusedAddress records the one address of a name for which it was refused.

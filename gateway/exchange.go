@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +31,7 @@ type exchange struct {
 	asking   atomic.Bool           // the request's body has not ended
 	broken   atomic.Bool           // the answer's body broke off
 	early    earlyHints
+	attempt  upstream.Attempt
 	masked   maskedUses
 	revoked  atomic.Pointer[policy.Decision]
 	hijacked atomic.Pointer[hijackedConn]
@@ -79,9 +79,22 @@ func past() time.Time { return time.Unix(1, 0) }
 
 // context returns the context in which the request goes upstream.
 func (x *exchange) context(ctx context.Context) context.Context {
-	ctx = context.WithValue(ctx, exchangeKey{}, x)
-	ctx = upstream.WithInfo(upstream.WithRoute(ctx, x.r.route), &x.info)
-	return httptrace.WithClientTrace(ctx, x.early.trace(x.r))
+	x.attempt = upstream.Attempt{Route: x.r.route, Info: &x.info, Interim: x.interim}
+	return upstream.WithAttempt(&exchangeContext{ctx, x}, &x.attempt)
+}
+
+// exchangeContext holds an exchange.
+type exchangeContext struct {
+	context.Context
+	x *exchange
+}
+
+// Value implements context.Context.
+func (c *exchangeContext) Value(key any) any {
+	if _, ok := key.(exchangeKey); ok {
+		return c.x
+	}
+	return c.Context.Value(key)
 }
 
 // moved notes that something passed.

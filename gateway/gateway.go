@@ -43,6 +43,8 @@ type Snapshot struct {
 	Inject  *inject.Table
 	Secrets *secrets.Store
 	Held    *Held
+
+	recorded *audit.Policy // Policy for the record, once it is in force
 }
 
 // DeniedMode is how a denied name is answered.
@@ -169,6 +171,9 @@ func New(d Deps) (*Gateway, error) {
 // Swap puts s in force and re-decides what is open: an attempt that s denies
 // is cut before Swap returns.
 func (g *Gateway) Swap(s *Snapshot) {
+	if s != nil {
+		s.recorded = policyOf(s)
+	}
 	g.snap.Store(s)
 	g.recheck()
 }

@@ -112,6 +112,13 @@ func (o *origin) mux() *http.ServeMux {
 		"/pieces":   o.pieces,
 		"/together": o.together,
 		"/take":     o.take,
+		"/events": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for i := range 3 {
+				_, _ = fmt.Fprintf(w, "data: %d\n\n", i)
+				w.(http.Flusher).Flush()
+			}
+		},
 		"/goaway": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Connection", "close") // over HTTP/2 it is GOAWAY
 			_, _ = io.WriteString(w, "last")

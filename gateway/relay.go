@@ -57,7 +57,7 @@ func (c *conn) relay(ctx context.Context, d policy.Decision) {
 	defer cancel()
 	c.client.whenClosed(cancel)
 	var info upstream.Info
-	up, err := g.Upstream.Dial(upstream.WithInfo(ctx, &info), r)
+	up, err := g.Upstream.Dial(upstream.WithAttempt(ctx, &upstream.Attempt{Info: &info}), r)
 	if err == nil && ctx.Err() != nil { // cut in the meantime: what was peeked must not leave
 		err = ctx.Err()
 		_ = up.Close() // nothing was said

@@ -120,18 +120,6 @@ func endBody(w http.ResponseWriter, body io.Closer) {
 	_ = body.Close()                          // likewise
 }
 
-// working is the context of what is done before the request is forwarded. It
-// ends with the client, but not when that has only closed its own side.
-func (r *request) working() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.in.Context()))
-	stop := context.AfterFunc(r.in.Context(), func() {
-		if g := r.c.guard; g == nil || !g.HalfClosed() {
-			cancel()
-		}
-	})
-	return ctx, func() { stop(); cancel() }
-}
-
 // still says why a request must not go on under a new decision: because of
 // the addresses of which it dialled one, or of the secrets that it sends.
 func (r *request) still(d policy.Decision) *policy.Decision {

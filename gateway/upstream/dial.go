@@ -23,7 +23,8 @@ const (
 func (u *Upstream) Dial(ctx context.Context, r Route) (net.Conn, error) {
 	start := time.Now()
 	c, err := u.dial(ctx, r)
-	if info := infoOf(ctx); info != nil {
+	if a := attemptOf(ctx); a != nil && a.Info != nil {
+		info := a.Info
 		*info = Info{Connect: time.Since(start)}
 		if err == nil {
 			info.Addr = remote(c)

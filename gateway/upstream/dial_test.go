@@ -88,7 +88,7 @@ func TestOPS06BrokenAddresses(t *testing.T) {
 				u.connect = tc.net.connect
 				var info Info
 				start := time.Now()
-				c, err := u.Dial(WithInfo(t.Context(), &info), Route{Target{Host: "x.test", Port: 443}, tc.addrs})
+				c, err := u.Dial(WithAttempt(t.Context(), &Attempt{Info: &info}), Route{Target{Host: "x.test", Port: 443}, tc.addrs})
 				if took := time.Since(start); took != tc.within {
 					t.Errorf("took %v, want %v", took, tc.within)
 				}
@@ -135,7 +135,7 @@ func TestDialRealSockets(t *testing.T) {
 	u := newUpstream(t, Options{})
 	to := Target{Host: "x.test", Port: port, Addresses: loopback()}
 	var info Info
-	c, err := u.Dial(WithInfo(t.Context(), &info), Route{to, addrs("127.0.0.2", "127.0.0.1")}) // nobody listens on the first
+	c, err := u.Dial(WithAttempt(t.Context(), &Attempt{Info: &info}), Route{to, addrs("127.0.0.2", "127.0.0.1")}) // nobody listens on the first
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"net/netip"
+	"net/textproto"
 	"time"
 )
 
@@ -15,22 +16,40 @@ type Info struct {
 	Connect    time.Duration // dial and handshake; 0 when reused
 }
 
-type infoKey struct{}
-
-// WithInfo has RoundTrip and Dial fill in info before they return. An info
-// belongs to one attempt.
-func WithInfo(ctx context.Context, info *Info) context.Context {
-	return context.WithValue(ctx, infoKey{}, info)
+// Attempt is what a request has to say besides itself.
+type Attempt struct {
+	Route Route
+	// Info is filled in before RoundTrip or Dial returns; nil is not. An info
+	// belongs to one attempt.
+	Info *Info
+	// Interim gets each informational answer (RFC 9110, section 15.2). An
+	// error ends the attempt. Nil drops them.
+	Interim func(code int, fields textproto.MIMEHeader) error
 }
 
-func infoOf(ctx context.Context) *Info {
-	info, _ := ctx.Value(infoKey{}).(*Info)
-	return info
+type attemptKey struct{}
+
+// attemptContext holds an attempt.
+type attemptContext struct {
+	context.Context
+	attempt *Attempt
 }
 
-type routeKey struct{}
+// Value implements context.Context.
+func (c *attemptContext) Value(key any) any {
+	if _, ok := key.(attemptKey); ok {
+		return c.attempt
+	}
+	return c.Context.Value(key)
+}
 
-// WithRoute says where RoundTrip sends a request.
-func WithRoute(ctx context.Context, r Route) context.Context {
-	return context.WithValue(ctx, routeKey{}, r)
+// WithAttempt says where RoundTrip sends a request, and what it tells of it.
+func WithAttempt(ctx context.Context, a *Attempt) context.Context {
+	return &attemptContext{ctx, a}
+}
+
+// attemptOf returns the attempt in ctx, or nil.
+func attemptOf(ctx context.Context) *Attempt {
+	a, _ := ctx.Value(attemptKey{}).(*Attempt)
+	return a
 }

@@ -119,22 +119,26 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // prepare makes the trip of a request, which it does not change.
 func (p *Pool) prepare(req *http.Request) (*trip, error) {
-	r, ok := req.Context().Value(routeKey{}).(Route)
-	if !ok {
+	a := attemptOf(req.Context())
+	if a == nil {
 		return nil, errNoRoute
 	}
+	r := &a.Route
 	if r.Sandbox != p.sandbox || !leadsTo(req.URL, r.Target) {
 		return nil, errWrongRoute
 	}
-	t := &trip{target: r.Target, info: infoOf(req.Context()), start: time.Now(),
+	t := &trip{target: r.Target, info: a.Info, start: time.Now(),
 		http1: req.ProtoMajor == 1 && req.URL.Scheme == "https" && req.Header["Upgrade"] == nil && !p.refusedHTTP1(req.URL.Host)}
 	var err error
 	if t.transport, err = p.transport(r.Target, t.http1); err != nil {
 		return nil, err
 	}
-	var ctx context.Context
-	ctx, t.giveUp = context.WithCancel(req.Context()) // else it ends with its parent
-	t.out = req.WithContext(t.trace(ctx))
+	ctx, giveUp := req.Context(), context.CancelFunc(func() {})
+	if !t.http1 { // which is never given up
+		ctx, giveUp = context.WithCancel(ctx) // else it ends with its parent
+	}
+	t.giveUp = giveUp
+	t.out = req.WithContext(t.trace(ctx, a))
 	if _, ok := req.Header["User-Agent"]; !ok { // an empty one keeps net/http from adding its own
 		t.out.Header = req.Header.Clone()
 		if t.out.Header == nil {
@@ -194,9 +198,11 @@ func (p *Pool) withHTTP2(t *trip, refusal error) (*http.Response, error) {
 	}
 	p.offerBoth[t.out.URL.Host] = struct{}{}
 	p.mu.Unlock()
-	t.transport = transport
+	t.transport, t.http1 = transport, false
+	ctx, giveUp := context.WithCancel(t.out.Context()) // else it ends with its parent
+	t.giveUp = giveUp
+	t.out = t.out.WithContext(ctx) // the transport may still hold the one before
 	if t.body != nil {
-		t.out = t.out.WithContext(t.out.Context()) // the transport may still hold the one before
 		if t.out.Body, err = t.body.attempt(); err != nil {
 			return nil, refusal
 		}
@@ -324,10 +330,11 @@ func (p *Pool) newTransport(client *tls.Certificate, http1 bool) *http.Transport
 // may be gone when it stands; another of the same transport and host then
 // uses it, whose route was checked against the same ranges.
 func (p *Pool) dial(ctx context.Context, _, addr string) (net.Conn, error) {
-	r, ok := ctx.Value(routeKey{}).(Route)
-	if !ok {
+	a := attemptOf(ctx)
+	if a == nil {
 		return nil, errNoRoute
 	}
+	r := a.Route
 	if addr != net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port))) {
 		return nil, errWrongRoute
 	}

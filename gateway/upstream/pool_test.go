@@ -103,7 +103,7 @@ func send(t testing.TB, u *Upstream, to Target, scheme, method string, body io.R
 		return nil, Info{}, err
 	}
 	var info Info
-	ctx := WithInfo(WithRoute(t.Context(), r), &info)
+	ctx := WithAttempt(t.Context(), &Attempt{Route: r, Info: &info})
 	req, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("%s://%s:%d/", scheme, to.Host, to.Port), body)
 	if err != nil {
 		t.Fatal(err)
@@ -213,11 +213,11 @@ func TestRoundTripRefusesWithoutItsRoute(t *testing.T) {
 		ctx       context.Context
 	}{
 		{"no route", url, t.Context()},
-		{"another sandbox's route", url, WithRoute(t.Context(), other)},
-		{"another host", strings.Replace(url, "good", "evil", 1), WithRoute(t.Context(), r)},
-		{"another port", "http://good.test/", WithRoute(t.Context(), r)},
-		{"another scheme", strings.Replace(url, "http", "ftp", 1), WithRoute(t.Context(), r)},
-		{"user in the target", strings.Replace(url, "good", "a:b@good", 1), WithRoute(t.Context(), r)},
+		{"another sandbox's route", url, WithAttempt(t.Context(), &Attempt{Route: other})},
+		{"another host", strings.Replace(url, "good", "evil", 1), WithAttempt(t.Context(), &Attempt{Route: r})},
+		{"another port", "http://good.test/", WithAttempt(t.Context(), &Attempt{Route: r})},
+		{"another scheme", strings.Replace(url, "http", "ftp", 1), WithAttempt(t.Context(), &Attempt{Route: r})},
+		{"user in the target", strings.Replace(url, "good", "a:b@good", 1), WithAttempt(t.Context(), &Attempt{Route: r})},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(tc.ctx, "GET", tc.url, nil)

@@ -125,9 +125,10 @@ func (t *trip) wasRefused() bool {
 	return t.refused
 }
 
-// trace returns a context in which the trip learns of its connection.
-func (t *trip) trace(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+// trace returns a context in which the trip learns of its connection, and
+// whoever attempts it of informational answers.
+func (t *trip) trace(ctx context.Context, a *Attempt) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: a.Interim, GotConn: func(i httptrace.GotConnInfo) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.conn, t.reused, t.got = i.Conn, i.Reused, time.Now()

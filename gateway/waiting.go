@@ -1,0 +1,81 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// waiting is the context of what is done before a request is forwarded. It
+// ends with the client, but not when that has only closed its own side. Most
+// requests wait for nothing, so what it takes to end is made when somebody
+// first waits.
+type waiting struct {
+	client context.Context // ends with the client
+	r      *request
+
+	mu   sync.Mutex
+	done chan struct{} // nil: nobody waits
+	over bool
+	stop func() bool // of the watch of the client
+}
+
+// working returns the context and what ends it.
+func (r *request) working() (context.Context, context.CancelFunc) {
+	w := &waiting{client: r.in.Context(), r: r}
+	return w, w.end
+}
+
+// Deadline implements context.Context: there is none.
+func (w *waiting) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Value implements context.Context: there is none.
+func (w *waiting) Value(any) any { return nil }
+
+// Done implements context.Context.
+func (w *waiting) Done() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done == nil {
+		w.done = make(chan struct{})
+		if w.over {
+			close(w.done)
+		} else {
+			w.stop = context.AfterFunc(w.client, w.left)
+		}
+	}
+	return w.done
+}
+
+// Err implements context.Context.
+func (w *waiting) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return context.Canceled
+	}
+	return nil
+}
+
+// left is called when the client has closed its side or broken off.
+func (w *waiting) left() {
+	if g := w.r.c.guard; g == nil || !g.HalfClosed() {
+		w.end()
+	}
+}
+
+// end ends it for whoever still waits.
+func (w *waiting) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return
+	}
+	w.over = true
+	if w.stop != nil {
+		w.stop()
+	}
+	if w.done != nil {
+		close(w.done)
+	}
+}
