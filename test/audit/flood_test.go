@@ -4,6 +4,7 @@ package audit_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -63,6 +64,7 @@ func p99(d []time.Duration) time.Duration { return d[len(d)*99/100] }
 // flooded is a gateway that has seen a flood by one sandbox.
 type flooded struct {
 	g            *lab.Gateway
+	bad          *lab.Sandbox
 	made         [2]int // what the flood has printed
 	before, peak int    // memory
 	quiet, busy  time.Duration
@@ -84,6 +86,7 @@ sandbox "good" {
 }
 `)})}
 	bad, good := f.g.Attach(t, "bad"), f.g.Attach(t, "good")
+	f.bad = bad
 	const url = "https://flood.good.test/"
 	var idle atomic.Bool
 	time.AfterFunc(2*time.Second, func() { idle.Store(true) })
@@ -165,10 +168,36 @@ func TestFlood(t *testing.T) {
 	if got[audit.KindPacket] != packets || got[audit.KindDNS] != asked {
 		t.Errorf("%v are recorded; %d packets were sent and %d questions answered", got, packets, asked)
 	}
+	if n := refusedPackets(t, f.bad); n != packets {
+		t.Errorf("the kernel has refused %d packets, %d are recorded", n, packets)
+	}
 	if records > 5000 {
 		t.Errorf("%d records", records)
 	}
 	f.hold(t, records)
+}
+
+// refusedPackets is what the kernel has counted of refused packets in the
+// sandbox's namespace.
+func refusedPackets(t *testing.T, s *lab.Sandbox) (n int) {
+	t.Helper()
+	var out []byte
+	must(t, s.NS.Do(func() (err error) {
+		out, err = exec.Command("nft", "-j", "list", "counters").Output()
+		return err
+	}))
+	var list struct {
+		NFTables []struct {
+			Counter *struct{ Packets int }
+		}
+	}
+	must(t, json.Unmarshal(out, &list))
+	for _, x := range list.NFTables {
+		if x.Counter != nil {
+			n += x.Counter.Packets
+		}
+	}
+	return n
 }
 
 // TestFloodOfRequests: so is one that makes as many requests as it can, all of
