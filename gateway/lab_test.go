@@ -27,6 +27,7 @@ import (
 	"sallyport/gateway/upstream"
 	"sallyport/policy"
 	"sallyport/secrets"
+	"sallyport/test/virtual"
 )
 
 // loopback is where the origins of the lab are; rules must name it.
@@ -55,10 +56,8 @@ type lab struct {
 	store    *secrets.Store
 	recorder *recorder
 
-	front   net.Listener // where the sandbox's side of a connection is made
-	in      *virtualListener
-	pairing sync.Mutex
-	stop    func()
+	in   *virtual.Listener
+	stop func()
 }
 
 // option changes what a lab is built from.
@@ -67,16 +66,16 @@ type option func(*Deps, *upstream.Options)
 // newLab starts a gateway with no policy in force; allow and load give it one.
 func newLab(t testing.TB, options ...option) *lab {
 	t.Helper()
-	l := &lab{t: t, logDir: t.TempDir(), hosts: map[string][]netip.Addr{}, in: newVirtualListener(),
+	l := &lab{t: t, logDir: t.TempDir(), hosts: map[string][]netip.Addr{}, in: virtual.Listen(t),
 		sandbox: &identity.Sandbox{Name: "ci", ID: audit.NewID(), Policy: "ci"}}
-	ca, trusted := authority(t)
+	ca, trusted := virtual.Authority(t)
 	l.roots = trusted
-	originCA, originRoots := authority(t)
+	originCA, originRoots := virtual.Authority(t)
 	l.origins = certs.NewLeaves(originCA, certs.LeavesOptions{})
 	log, err := audit.Open(audit.Options{Dir: l.logDir, Sync: audit.SyncNever})
 	must(t, err)
 	l.recorder = &recorder{Log: log}
-	store := newMemStore()
+	store := virtual.NewStore()
 	pool, err := dns.NewPool(netip.Prefix{}, netip.Prefix{}, store)
 	must(t, err)
 	uo := upstream.Options{Hosts: l.hosts, Roots: originRoots, Self: func() []netip.Addr { return nil },
@@ -96,8 +95,6 @@ func newLab(t testing.TB, options ...option) *lab {
 	d.Upstream, err = upstream.New(uo)
 	must(t, err)
 	l.g, err = New(d)
-	must(t, err)
-	l.front, err = net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	l.serve(log)
 	return l
@@ -123,7 +120,7 @@ func (l *lab) serve(log *audit.Log) {
 				l.t.Error("gateway did not end")
 			}
 		}
-		_ = l.front.Close()
+		_ = l.in.Close()
 		l.g.Upstream.Close()
 		_ = l.store.Close()
 		if err := log.Close(); err != nil {
@@ -187,24 +184,7 @@ func (l *lab) dial(ctx context.Context, host string, port uint16) (net.Conn, err
 
 // dialAddr opens a connection of the sandbox to an address.
 func (l *lab) dialAddr(ctx context.Context, dst netip.AddrPort) (net.Conn, error) {
-	l.pairing.Lock()
-	defer l.pairing.Unlock()
-	var d net.Dialer
-	client, err := d.DialContext(ctx, "tcp", l.front.Addr().String())
-	if err != nil {
-		return nil, err
-	}
-	server, err := l.front.Accept()
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case l.in.conns <- &virtualConn{server.(*net.TCPConn), net.TCPAddrFromAddrPort(dst)}:
-		return client, nil
-	case <-l.in.done:
-		_ = server.Close()
-		return client, nil // refused, as by a kernel without a listener
-	}
+	return l.in.Dial(ctx, dst)
 }
 
 // raw opens a connection for a test that speaks by hand.
@@ -374,83 +354,6 @@ type constant string
 func (c constant) Fetch(context.Context) (secrets.Fetched, error) {
 	v, err := secrets.NewValue([]byte(c))
 	return secrets.Fetched{Value: v}, err
-}
-
-// virtualListener hands out connections that the lab made.
-type virtualListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func newVirtualListener() *virtualListener {
-	return &virtualListener{conns: make(chan net.Conn), done: make(chan struct{})}
-}
-
-func (v *virtualListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-v.conns:
-		return c, nil
-	case <-v.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (v *virtualListener) Close() error   { v.once.Do(func() { close(v.done) }); return nil }
-func (v *virtualListener) Addr() net.Addr { return &net.TCPAddr{} }
-
-// virtualConn is an accepted connection with its original destination.
-type virtualConn struct {
-	*net.TCPConn
-	dst *net.TCPAddr
-}
-
-func (c *virtualConn) LocalAddr() net.Addr { return c.dst }
-
-// memStore is a Store of everything that keeps something.
-type memStore struct {
-	mu sync.Mutex
-	m  map[string]map[string][]byte
-}
-
-func newMemStore() *memStore { return &memStore{m: map[string]map[string][]byte{}} }
-
-func (s *memStore) Put(bucket string, k, v []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.m[bucket] == nil {
-		s.m[bucket] = map[string][]byte{}
-	}
-	s.m[bucket][string(k)] = slices.Clone(v)
-	return nil
-}
-
-func (s *memStore) Delete(bucket string, k []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.m[bucket], string(k))
-	return nil
-}
-
-func (s *memStore) ForEach(bucket string, fn func(k, v []byte) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, v := range s.m[bucket] {
-		if err := fn([]byte(k), v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// authority returns a fresh certificate authority and a pool that trusts it.
-func authority(t testing.TB) (*certs.CA, *x509.CertPool) {
-	t.Helper()
-	ca, err := certs.LoadOrCreate(t.TempDir(), certs.Options{})
-	must(t, err)
-	pool := x509.NewCertPool()
-	pool.AddCert(ca.Certificate())
-	return ca, pool
 }
 
 func must(t testing.TB, err error) {

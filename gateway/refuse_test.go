@@ -23,6 +23,7 @@ import (
 	"sallyport/certs"
 	"sallyport/gateway/upstream"
 	"sallyport/policy"
+	"sallyport/test/virtual"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -123,7 +124,7 @@ func golden(t *testing.T, name, got string) {
 // says why (case TLS-05).
 func TestTLS05(t *testing.T) {
 	l := newLab(t)
-	stranger, _ := authority(t)
+	stranger, _ := virtual.Authority(t)
 	leaves := certs.NewLeaves(stranger, certs.LeavesOptions{})
 	for _, tt := range []struct {
 		name string

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +22,7 @@ import (
 	"sallyport/gateway/upstream"
 	"sallyport/policy"
 	"sallyport/secrets"
+	"sallyport/test/virtual"
 )
 
 // domain is what every case has a name of its own below, by which all that
@@ -39,23 +39,21 @@ type lab struct {
 	roots   *x509.CertPool // what the sandbox trusts
 	origins *certs.Leaves  // of the origins' own authority
 
-	front   net.Listener
-	in      *listener
-	pairing sync.Mutex
-	stop    func()
+	in   *virtual.Listener
+	stop func()
 }
 
 func newLab(t testing.TB) *lab {
 	t.Helper()
-	l := &lab{t: t, logDir: t.TempDir(), in: &listener{conns: make(chan net.Conn), done: make(chan struct{})},
+	l := &lab{t: t, logDir: t.TempDir(), in: virtual.Listen(t),
 		sandbox: &identity.Sandbox{Name: "ci", ID: audit.NewID(), Policy: "ci"}}
-	ca, roots := authority(t)
+	ca, roots := virtual.Authority(t)
 	l.roots = roots
-	originCA, originRoots := authority(t)
+	originCA, originRoots := virtual.Authority(t)
 	l.origins = certs.NewLeaves(originCA, certs.LeavesOptions{Max: 4096})
 	log, err := audit.Open(audit.Options{Dir: l.logDir, Sync: audit.SyncNever})
 	must(t, err)
-	store := &memory{m: map[string]map[string][]byte{}}
+	store := virtual.NewStore()
 	pool, err := dns.NewPool(netip.Prefix{}, netip.Prefix{}, store)
 	must(t, err)
 	up, err := upstream.New(upstream.Options{Roots: originRoots, Self: func() []netip.Addr { return nil },
@@ -66,8 +64,6 @@ func newLab(t testing.TB) *lab {
 	l.g, err = gateway.New(gateway.Deps{Logger: hclog.NewNullLogger(), Audit: log, Leaves: certs.NewLeaves(ca, certs.LeavesOptions{Max: 4096}),
 		Upstream: up, Pool: pool, Budgets: store, TicketKey: [32]byte{1},
 		Internal: func(*identity.Sandbox, string) ([]byte, string, bool) { return nil, "", false }})
-	must(t, err)
-	l.front, err = net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	l.serve(log, up)
 	return l
@@ -93,7 +89,7 @@ func (l *lab) serve(log *audit.Log, up *upstream.Upstream) {
 				l.t.Error("gateway did not end")
 			}
 		}
-		_ = l.front.Close()
+		_ = l.in.Close()
 		up.Close()
 		if err := log.Close(); err != nil {
 			l.t.Errorf("audit log: %v", err)
@@ -126,18 +122,7 @@ func (l *lab) dial(host string, port uint16) (*net.TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.pairing.Lock()
-	defer l.pairing.Unlock()
-	client, err := net.Dial("tcp", l.front.Addr().String())
-	if err != nil {
-		return nil, err
-	}
-	server, err := l.front.Accept()
-	if err != nil {
-		return nil, err
-	}
-	l.in.conns <- &accepted{server.(*net.TCPConn), net.TCPAddrFromAddrPort(netip.AddrPortFrom(addr, port))}
-	return client.(*net.TCPConn), nil
+	return l.in.Dial(context.Background(), netip.AddrPortFrom(addr, port))
 }
 
 // secure opens TLS on a connection of the sandbox.
@@ -157,67 +142,6 @@ func (l *lab) events() map[string][]*audit.Event {
 		out[e.Host] = append(out[e.Host], e)
 	}
 	return out
-}
-
-// listener hands out connections that the lab made.
-type listener struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *listener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
-func (l *listener) Addr() net.Addr { return &net.TCPAddr{} }
-
-// accepted is a connection with its original destination.
-type accepted struct {
-	*net.TCPConn
-	dst *net.TCPAddr
-}
-
-func (c *accepted) LocalAddr() net.Addr { return c.dst }
-
-// memory is a store of everything that keeps something.
-type memory struct {
-	mu sync.Mutex
-	m  map[string]map[string][]byte
-}
-
-func (s *memory) Put(bucket string, k, v []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.m[bucket] == nil {
-		s.m[bucket] = map[string][]byte{}
-	}
-	s.m[bucket][string(k)] = slices.Clone(v)
-	return nil
-}
-
-func (s *memory) Delete(bucket string, k []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.m[bucket], string(k))
-	return nil
-}
-
-func (s *memory) ForEach(string, func(k, v []byte) error) error { return nil }
-
-func authority(t testing.TB) (*certs.CA, *x509.CertPool) {
-	t.Helper()
-	ca, err := certs.LoadOrCreate(t.TempDir(), certs.Options{})
-	must(t, err)
-	pool := x509.NewCertPool()
-	pool.AddCert(ca.Certificate())
-	return ca, pool
 }
 
 func must(t testing.TB, err error) {
