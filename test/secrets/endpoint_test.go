@@ -73,6 +73,34 @@ func runWithHosts(t *testing.T, policy, names, share string, argv ...string) lab
 	return lab.Result{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
 }
 
+// endpointPolicy lets a client ask the token endpoint of a secret, of which what
+// says how its token is had.
+func endpointPolicy(i *tokenIssuer, what string) string {
+	return strings.ReplaceAll(fmt.Sprintf(`
+secret "TOKEN" {
+  hosts = ["api.token.test", "login.token.test"]
+  source "oauth2" {
+    token_url = %q
+    client_id = "gateway"
+    ca_file   = %q
+    %s
+  }
+}
+sandbox "s1" {
+  allow "api.token.test" {
+    addresses = DOCS
+    inject    = ["TOKEN"]
+  }
+  allow "login.token.test" {
+    methods   = ["POST"]
+    paths     = ["/token"]
+    addresses = DOCS
+    inject    = ["TOKEN"]
+  }
+}
+`, strings.Replace(i.url, "127.0.0.1", "login.token.test", 1)+"/token", i.ca, what), "DOCS", lab.Documentation)
+}
+
 // TestTokenEndpoint: a client that does OAuth 2 itself works as it is, for
 // both grants. It is given the placeholder; what it sends reaches no endpoint;
 // the gateway refreshes the real token, and the refresh token with it, of
@@ -107,29 +135,7 @@ func TestTokenEndpoint(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			policy := strings.ReplaceAll(fmt.Sprintf(`
-secret "TOKEN" {
-  hosts = ["api.token.test", "login.token.test"]
-  source "oauth2" {
-    token_url = %q
-    client_id = "gateway"
-    ca_file   = %q
-    %s
-  }
-}
-sandbox "s1" {
-  allow "api.token.test" {
-    addresses = DOCS
-    inject    = ["TOKEN"]
-  }
-  allow "login.token.test" {
-    methods   = ["POST"]
-    paths     = ["/token"]
-    addresses = DOCS
-    inject    = ["TOKEN"]
-  }
-}
-`, strings.Replace(i.url, "127.0.0.1", "login.token.test", 1)+"/token", i.ca, what), "DOCS", lab.Documentation)
+			policy := endpointPolicy(i, what)
 			before := len(origin("api.token.test").Requests())
 			got := runWithHosts(t, policy, "login.token.test", folder, "/usr/bin/python3", filepath.Join(folder, "script.py"), grant, folder)
 			if got.Code != 0 || !strings.Contains(got.Stdout, "'$TOKEN'") || !strings.Contains(got.Stdout, "may be read") {

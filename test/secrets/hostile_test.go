@@ -71,11 +71,10 @@ func pack(t *testing.T, text string, open func(io.Writer) io.WriteCloser) string
 	return b.String()
 }
 
-// TestHostileAnswers: however an origin frames what it sends back, right or
-// wrong, nothing of the value comes through, neither to the sandbox nor into
-// the log.
-func TestHostileAnswers(t *testing.T) {
-	const host, value = "raw.mask.test", "REAL-4a9e70bb5c31-value"
+// hostileAnswers are answers by the request's path. What is compressed holds
+// value itself.
+func hostileAnswers(t *testing.T, value string) map[string]string {
+	t.Helper()
 	zip := func(text string) string {
 		return pack(t, text, func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) })
 	}
@@ -116,6 +115,15 @@ func TestHostileAnswers(t *testing.T) {
 		"/dictionary":       encoded("dcz", packed),
 	}
 	answers["/utf-16"] = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-16le\r\n\r\n" + strings.Join(strings.Split("it is "+value, ""), "\x00")
+	return answers
+}
+
+// TestHostileAnswers: however an origin frames what it sends back, right or
+// wrong, nothing of the value comes through, neither to the sandbox nor into
+// the log.
+func TestHostileAnswers(t *testing.T) {
+	const host, value = "raw.mask.test", "REAL-4a9e70bb5c31-value"
+	answers := hostileAnswers(t, value)
 	rawOrigin(t, host, answers)
 	s := start(t, strings.Replace(maskPolicy, "addresses = DOCS", "addresses = DOCS\n    ports     = [9445]", 1), value)
 	wide := strings.Join(strings.Split(value, ""), "\x00")
