@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -125,16 +127,20 @@ func (l *live) cutWhere(match func(*liveEntry) (policy.Decision, bool)) {
 		e *liveEntry
 		d policy.Decision
 	}
-	var cuts []cut
 	l.mu.Lock()
-	for e := range l.entries {
+	all := slices.Collect(maps.Keys(l.entries))
+	l.mu.Unlock()
+	// Outside the lock: nothing new waits until all that is open is decided
+	// again, and a cut removes its entry. What comes meanwhile asks by itself
+	// whether a reload came between its decision and its entry.
+	var cuts []cut
+	for _, e := range all {
 		if d, ok := match(e); ok {
 			cuts = append(cuts, cut{e, d})
 		}
 	}
-	l.mu.Unlock()
-	// Outside the lock, because a cut removes its entry. A request is cut
-	// before its connection, whose end would else seem to be the client's.
+	// A request is cut before its connection, whose end would else seem to be
+	// the client's.
 	for _, c := range cuts {
 		if c.e.mark != nil {
 			c.e.mark(c.d)

@@ -19,7 +19,7 @@ func (c *compiler) checkCeiling(x *index) {
 	m := newMembers(slices.Clone(c.org.allows))
 	searches := 0
 	for _, r := range c.all {
-		if r.src.Action == ActionDeny || c.isOrg(r) {
+		if r.src.Action == ActionDeny || c.isOrg(r) || c.idle(r) {
 			continue
 		}
 		above := x.rules(r.host, &m, nil)
@@ -32,6 +32,12 @@ func (c *compiler) checkCeiling(x *index) {
 			c.report(ceilingProblem(r, near, fault))
 		}
 	}
+}
+
+// idle reports whether a rule is of a group that nobody uses, so that nothing
+// is allowed by it. Lint tells what lies beyond the org.
+func (c *compiler) idle(r *rule) bool {
+	return r.owner.group != "" && !c.used[r.owner.group]
 }
 
 func (c *compiler) isOrg(r *rule) bool {

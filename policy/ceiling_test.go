@@ -77,7 +77,7 @@ func TestCeiling(t *testing.T) {
 			for _, grouped := range []bool{false, true} {
 				doc := sandboxDoc(tt.r)
 				if grouped {
-					doc = Document{Groups: []Group{{Name: "g", Rules: []Rule{tt.r}}}}
+					doc = Document{Groups: []Group{{Name: "g", Rules: []Rule{tt.r}}}, Sandboxes: []Sandbox{{Name: "s1", Use: []Ref{{Name: "g"}}}}}
 				}
 				doc.Org = &Org{Rules: org}
 				if tt.says == "" {
@@ -94,6 +94,29 @@ func TestCeiling(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCeilingOfIdleGroups: a group that nobody uses allows nothing, so that it
+// stops no load; Lint tells what of it lies beyond the org.
+func TestCeilingOfIdleGroups(t *testing.T) {
+	doc := sandboxDoc(allowRule("good.test", line(1)))
+	doc.Org = &Org{Rules: []Rule{allowRule("good.test", line(2))}}
+	doc.Groups = []Group{{Name: "idle", Rules: []Rule{allowRule("good.test", line(3)), allowRule("bad.test", line(4))}}}
+	s := mustCompile(t, doc)
+	found := 0
+	for _, p := range s.Lint(LintOptions{}) {
+		if strings.Contains(p.Summary, "not covered by the org") {
+			found++
+			if p.Pos != at(4) || p.Severity != Warning {
+				t.Errorf("%+v", p)
+			}
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d rules are beyond the org", found)
+	}
+	doc.Sandboxes[0].Use = []Ref{{Name: "idle"}}
+	wantProblem(t, doc, `host "bad.test"`)
 }
 
 func TestCeilingOfGroupsAndEmptyOrg(t *testing.T) {

@@ -18,7 +18,8 @@ type compiler struct {
 	sets        []*ruleSet
 	all         []*rule
 	org         orgSets
-	broken      map[owner]bool // owners of rules that have errors
+	broken      map[owner]bool  // owners of rules that have errors
+	used        map[string]bool // groups that somebody uses
 }
 
 // group is a Group's rules, compiled once for all who use them.
@@ -46,6 +47,7 @@ func Compile(d Document, generation uint64) (*Set, []Problem) {
 		sandboxes: map[string]*sandbox{},
 		org:       orgSets{groups: map[string]bool{}},
 		broken:    map[owner]bool{},
+		used:      map[string]bool{},
 	}
 	if d.Org != nil {
 		c.hostOptions = HostOptions{AnyHost: d.Org.AnyHost, PublicSuffix: d.Org.PublicSuffix}
@@ -81,6 +83,7 @@ func (c *compiler) set(x *index, claims []claim, generation uint64) *Set {
 		ceiling:    c.ceiling(),
 		metadata:   c.doc.Org != nil && c.doc.Org.Metadata,
 		orgDenials: c.org.denials,
+		orgAllows:  c.org.allows,
 		orgGroups:  c.org.groups,
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
@@ -179,6 +182,7 @@ func (c *compiler) use(title string, refs []Ref) []*group {
 			c.report(Problem{Pos: ref.Pos, Summary: fmt.Sprintf("%s: group %q is not declared", title, ref.Name), Hint: didYouMean(ref.Name, names)})
 			continue
 		}
+		c.used[ref.Name] = true
 		out = append(out, g)
 	}
 	return out

@@ -317,3 +317,30 @@ func TestDiffIsSound(t *testing.T) {
 		t.Error("no pair of policies compiled")
 	}
 }
+
+// TestDiffNamesAddresses: no wildcard stands for an address, so a statement
+// names each by itself.
+func TestDiffNamesAddresses(t *testing.T) {
+	all := allowRule("*", line(1))
+	address := allowRule("10.0.0.1", line(2))
+	address.Addresses = []prefix{prefixOf("10.0.0.1/32")}
+	doc := func(rules ...Rule) *Set {
+		d := sandboxDoc(rules...)
+		d.Org = &Org{AnyHost: true, Rules: []Rule{all, address}}
+		return mustCompile(t, d)
+	}
+	for name, tt := range map[string]struct {
+		next *Set
+		want string
+	}{
+		"names alone":   {doc(all), "*"},
+		"with one":      {doc(all, address), "*, 10.0.0.1"},
+		"the one alone": {doc(address), "10.0.0.1"},
+	} {
+		for _, c := range Diff(doc(), tt.next, now) {
+			if c.What == CapAccess && c.Hosts.String() != tt.want {
+				t.Errorf("%s: %s, want %s", name, c.Hosts.String(), tt.want)
+			}
+		}
+	}
+}

@@ -155,6 +155,32 @@ func (l *linter) groups() {
 	for _, g := range l.s.groups {
 		if !used[g.Name] && !l.s.orgGroups[g.Name] {
 			l.warn(Problem{Pos: g.Pos, Summary: fmt.Sprintf("group %q: nobody uses it", g.Name), Hint: "remove it, or use it"})
+			l.beyondOrg(g.Name)
+		}
+	}
+}
+
+// beyondOrg reports the rules of a group that nobody uses with which it could
+// not be used: a ceiling only stops what somebody is allowed.
+func (l *linter) beyondOrg(group string) {
+	if l.s.ceiling == nil {
+		return
+	}
+	allows := newMembers(slices.Clone(l.s.orgAllows))
+	for _, set := range l.s.sets {
+		if len(set.rules) == 0 || set.rules[0].owner.group != group {
+			continue
+		}
+		for _, r := range set.rules {
+			if r.src.Action == ActionDeny {
+				continue
+			}
+			above := l.s.index.rules(r.host, &allows, nil)
+			if fault := beyond(r, above); fault != "" {
+				p := ceilingProblem(r, nearestRule(r, above), fault)
+				p.Detail = "Nobody uses the group; with this rule nobody could."
+				l.warn(p)
+			}
 		}
 	}
 }

@@ -18,6 +18,7 @@ type Set struct {
 	ceiling    *members // what the org allows and denies; nil without an org block
 	metadata   bool
 	orgDenials []setID
+	orgAllows  []setID
 	orgGroups  map[string]bool
 	groups     []*Group // sorted by name
 }

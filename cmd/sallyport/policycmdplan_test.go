@@ -14,7 +14,7 @@ import (
 // TestComparePolicyCall holds the answers of the control socket's plan: what
 // a new policy would change, or what is wrong with it.
 func TestComparePolicyCall(t *testing.T) {
-	c := &control{d: &daemonProcess{stack: &stack{gateway: &gateway.Gateway{Deps: gateway.Deps{Now: time.Now}}}}}
+	c := &control{d: &daemonProcess{stack: &stack{gateway: &gateway.Gateway{Deps: gateway.Deps{Now: time.Now}}, loader: &loader{}}}}
 	call := func(body string) (int, string) {
 		w := httptest.NewRecorder()
 		c.comparePolicy(w, httptest.NewRequest(http.MethodPost, "/v1/policy/plan", strings.NewReader(body)))

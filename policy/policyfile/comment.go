@@ -120,6 +120,8 @@ func methodsOf(r *policy.Rule) []string {
 		return []string{"GET", "HEAD", "OPTIONS"}
 	case len(r.Methods) > 0:
 		return r.Methods
+	case r.GraphQL != nil || r.JSONRPC != nil:
+		return []string{"POST"}
 	}
 	return []string{"any other"}
 }
@@ -127,6 +129,12 @@ func methodsOf(r *policy.Rule) []string {
 // writes says whether a rule lets something through that changes what it is
 // sent to.
 func writes(r *policy.Rule) bool {
+	switch {
+	case r.GraphQL != nil:
+		return slices.Contains(r.GraphQL.Operations, "mutation")
+	case r.JSONRPC != nil:
+		return false // which methods write is not known
+	}
 	switch r.Action {
 	case policy.ActionAllow:
 		return slices.ContainsFunc(methodsOf(r), func(m string) bool { return !slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, m) })
