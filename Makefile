@@ -62,7 +62,7 @@ fuzz: ## every fuzz target for FUZZTIME
 bench-packages: ## benchmarks of the packages
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-bench: bin/bench ## beside other proxies: tables, test/bench/RESULTS.md, a picture; root, 40 min (BENCHFLAGS)
+bench: bin/bench ## beside other proxies: tables, test/bench/RESULTS.md, a picture; root, 45 min (BENCHFLAGS)
 	sh test/deps.sh nginx haproxy squid mitmdump dnsmasq unbound
 	bin/bench -results test/bench -readme README.md $(BENCHFLAGS)
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,14 +110,25 @@ func (b *bench) summarise(path string) error {
 	if err != nil {
 		return err
 	}
-	var lines []report.Line
+	var web, names []report.Line
 	for _, w := range workloads() {
-		if w.summary != "" {
-			lines = append(lines, report.Line{Workload: w.id, Title: w.title, Metric: w.summary})
+		switch line := (report.Line{Workload: w.id, Title: w.title, Metric: w.summary}); {
+		case w.summary == "":
+		case slices.Contains(w.peers, "dnsmasq"):
+			names = append(names, line)
+		default:
+			web = append(web, line)
 		}
 	}
+	column := func(name string, peers ...string) report.Column {
+		return report.Column{Name: name, Peers: append(peers, name)}
+	}
+	ours := column("sallyport", "sallyport-netns", "sallyport-100k-netns")
 	var text bytes.Buffer
-	b.samples.Summary(&text, lines, []string{"direct", "splice", "nginx", "haproxy", "sallyport-netns", "goproxy", "goproxy-h2", "squid", "mitmproxy", "dnsmasq", "unbound", "sallyport-100k-netns"})
+	b.samples.Summary(&text, web, []report.Column{column("direct"), column("splice"), column("nginx"), column("haproxy"), ours,
+		column("goproxy", "goproxy-h2"), column("squid"), column("mitmproxy")})
+	text.WriteString("\n")
+	b.samples.Summary(&text, names, []report.Column{column("dnsmasq"), column("unbound"), ours})
 	document, err = report.Insert(document, text.Bytes())
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)

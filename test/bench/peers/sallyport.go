@@ -98,7 +98,7 @@ func (g *Gateway) policy() string {
 		g.service.env = append(g.service.env, fmt.Sprintf("%s=%s-%d", name, secret, i))
 	}
 	g.service.env = append(g.service.env, "BENCH_KEY="+secret)
-	b.WriteString("sandbox \"bench\" { use = [\"bench\"] }\n")
+	b.WriteString("sandbox \"bench\" {\n  use = [\"bench\"]\n  limits { connections = 16384 }\n}\n")
 	if g.wire != nil {
 		fmt.Fprintf(&b, "sandbox \"wire\" {\n  use = [\"bench\"]\n  match {\n    interfaces = [%q]\n    cidrs = [\"10.66.%d.2/32\"]\n  }\n}\n", LinkName(g.wire.Number), g.wire.Number)
 	}

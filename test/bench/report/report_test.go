@@ -185,8 +185,9 @@ func TestTable(t *testing.T) {
 func TestSummary(t *testing.T) {
 	var b bytes.Buffer
 	lines := []Line{{"W1", "small", CPU}, {"W1", "small", Rate}, {"W2", "absent", CPU}}
-	someSamples().Summary(&b, lines, []string{"nginx", "sallyport-netns", "absent"})
-	if got := strings.Join(strings.Fields(b.String()), " "); got != "| | figure | nginx | sallyport-netns | |-------|--------|------:|----------------:| | small | CPU µs | 40.0 | 88.0 | | small | per s | 667 | 667 |" {
+	someSamples().Summary(&b, lines, []Column{{"nginx", []string{"nginx"}}, {"ours", []string{"absent", "sallyport-netns"}}, {"absent", []string{"absent"}}})
+	someSamples().Summary(&b, lines[2:], []Column{{"nginx", []string{"nginx"}}})
+	if got := strings.Join(strings.Fields(b.String()), " "); got != "| | figure | nginx | ours | |-------|--------|------:|-----:| | small | CPU µs | 40.0 | 88.0 | | small | per s | 667 | 667 |" {
 		t.Errorf("summary:\n%s", b.String())
 	}
 	document := []byte("before\n" + beginMark + "old\n" + endMark + "after\n")

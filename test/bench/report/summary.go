@@ -15,23 +15,45 @@ type Line struct {
 	Metric   Metric
 }
 
-// Summary writes one figure of each workload for each peer: the medians. A
-// peer that no line has a figure of has no column.
-func (s Samples) Summary(w io.Writer, lines []Line, peers []string) {
-	peers = slices.DeleteFunc(slices.Clone(peers), func(p string) bool {
-		return !slices.ContainsFunc(lines, func(l Line) bool { return !math.IsNaN(s.Median(l.Workload, p, l.Metric)) })
+// Column is a column of a summary: the first of its peers that was measured.
+type Column struct {
+	Name  string
+	Peers []string
+}
+
+// value is the figure of a line in a column; NaN if there is none.
+func (s Samples) value(l Line, c Column) float64 {
+	for _, p := range c.Peers {
+		if v := s.Median(l.Workload, p, l.Metric); !math.IsNaN(v) {
+			return v
+		}
+	}
+	return math.NaN()
+}
+
+// Summary writes one figure of each workload for each column: the medians.
+// What has no figure at all has no row and no column.
+func (s Samples) Summary(w io.Writer, lines []Line, columns []Column) {
+	columns = slices.DeleteFunc(slices.Clone(columns), func(c Column) bool {
+		return !slices.ContainsFunc(lines, func(l Line) bool { return !math.IsNaN(s.value(l, c)) })
 	})
-	rows := [][]string{append([]string{"", "figure"}, peers...)}
+	head := []string{"", "figure"}
+	for _, c := range columns {
+		head = append(head, c.Name)
+	}
+	rows := [][]string{head}
 	for _, l := range lines {
 		row := []string{l.Title, string(l.Metric)}
-		for _, p := range peers {
-			row = append(row, number(s.Median(l.Workload, p, l.Metric)))
+		for _, c := range columns {
+			row = append(row, number(s.value(l, c)))
 		}
-		if slices.ContainsFunc(row[2:], func(c string) bool { return c != "" }) {
+		if slices.ContainsFunc(row[2:], func(cell string) bool { return cell != "" }) {
 			rows = append(rows, row)
 		}
 	}
-	writeRows(w, rows, 2)
+	if len(rows) > 1 {
+		writeRows(w, rows, 2)
+	}
 }
 
 // Marks between which a document holds a summary.
