@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"sallyport/secrets"
 )
 
@@ -43,8 +45,8 @@ func (s *source) keep(token string) error {
 
 // NextFile is the file in which a refresh token is written before it takes the
 // place of the one in path. It lies there empty all the time, so that a mask
-// that keeps a sandbox from path can be laid over it before it holds anything;
-// a mask goes with the file to its new name.
+// that keeps a sandbox from path can be laid over it before it holds anything.
+// The two files change names, each with its mask.
 func NextFile(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".next")
 }
@@ -69,7 +71,9 @@ func replace(path, text string) error {
 	}
 	_, err = f.WriteString(text)
 	if err = errors.Join(err, f.Sync()); err == nil {
-		err = os.Rename(f.Name(), path)
+		if err = unix.Renameat2(unix.AT_FDCWD, f.Name(), unix.AT_FDCWD, path, unix.RENAME_EXCHANGE); err != nil {
+			err = os.Rename(f.Name(), path) // the file system cannot, or path is gone
+		}
 	}
 	if err != nil {
 		err = errors.Join(err, f.Truncate(0))
