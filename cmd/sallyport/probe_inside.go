@@ -5,13 +5,11 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -160,159 +158,6 @@ func probeAttempts(p probePlan) []probeAttempt {
 	return list
 }
 
-// tcpProbe connects and sends. It holds when nothing comes back but, from
-// the gateway, a refusal or the end.
-func tcpProbe(title, addr string, port int) probeAttempt {
-	return func(ctx context.Context) probeResult {
-		r := probeResult{Promise: "P1", Title: title}
-		var d net.Dialer
-		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(addr, strconv.Itoa(port)))
-		if err != nil {
-			r.Held, r.Saw, r.Dst = true, reasonOf(err), addr
-			return r
-		}
-		defer c.Close()
-		r.Source = uint16(c.LocalAddr().(*net.TCPAddr).Port)
-		_ = c.SetDeadline(time.Now().Add(probeWait / 2)) // errors show in the read
-		_, _ = io.WriteString(c, "SSH-2.0-probe\r\n")
-		b, err := io.ReadAll(io.LimitReader(c, 512))
-		r.Held, r.Saw = len(b) == 0, reasonOf(err)
-		if len(b) > 0 {
-			r.Saw = fmt.Sprintf("%d bytes came back", len(b))
-		}
-		return r
-	}
-}
-
-// udpProbe sends a datagram and waits to be refused.
-func udpProbe(title, addr string, port int) probeAttempt {
-	return func(ctx context.Context) probeResult {
-		r := probeResult{Promise: "P1", Title: title, Dst: addr, Port: uint16(port)}
-		var d net.Dialer
-		c, err := d.DialContext(ctx, "udp", net.JoinHostPort(addr, strconv.Itoa(port)))
-		if err != nil {
-			r.Held, r.Saw, r.Dst = true, reasonOf(err), ""
-			return r
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(2 * time.Second)) // errors show in the read
-		_, err = c.Write([]byte("probe"))
-		if err == nil {
-			var n int
-			n, err = c.Read(make([]byte, 64))
-			r.Held = n == 0
-		} else {
-			r.Held = true
-		}
-		r.Saw = reasonOf(err)
-		return r
-	}
-}
-
-// icmpProbe sends an echo request, where the sandbox can.
-func icmpProbe(ctx context.Context) probeResult {
-	r := probeResult{Promise: "P1", Title: "ICMP", Held: true}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "ip4:icmp", probeAddr4)
-	if err != nil {
-		r.Saw = reasonOf(err)
-		return r
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Second)) // shows in the read
-	if _, err = c.Write([]byte{8, 0, 0xf7, 0xff, 0, 0, 0, 0}); err != nil {
-		r.Saw = reasonOf(err)
-		return r
-	}
-	r.Dst = probeAddr4
-	b := make([]byte, 128)
-	for err == nil {
-		var n int
-		n, err = c.Read(b)
-		if n > 0 && b[0] == 0 { // an echo reply
-			r.Held, r.Saw = false, "an answer came back"
-			return r
-		}
-	}
-	r.Saw = reasonOf(err)
-	return r
-}
-
-// resolverAt asks one resolver.
-func resolverAt(address string) *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, network, net.JoinHostPort(address, "53"))
-	}}
-}
-
-// dnsProbe asks for a name that carries data. It holds when no address comes
-// but one of the gateway's.
-func dnsProbe(title, resolver string) probeAttempt {
-	return func(ctx context.Context) probeResult {
-		name := fmt.Sprintf("c2VjcmV0-%d.%s", time.Now().UnixNano(), probeName)
-		r := probeResult{Promise: "P1", Title: title, Name: strings.ToLower(name)}
-		res := net.DefaultResolver
-		if resolver != "" {
-			res = resolverAt(resolver)
-		}
-		addrs, err := res.LookupNetIP(ctx, "ip4", name)
-		r.Held, r.Saw = true, "not found"
-		for _, a := range addrs {
-			r.Saw = "answered " + a.String()
-			b := a.Unmap().As4()
-			r.Held = r.Held && b[0] == 198 && b[1]&^1 == 18
-		}
-		if err != nil {
-			var de *net.DNSError
-			r.Held = errors.As(err, &de) && !de.IsTimeout
-			r.Saw = "refused"
-		}
-		return r
-	}
-}
-
-// dohProbe asks a resolver over HTTPS.
-func dohProbe(ctx context.Context) probeResult {
-	name := "doh." + probeName
-	r := probeResult{Promise: "P1", Title: "DNS over HTTPS", Name: name}
-	client := &http.Client{Transport: &http.Transport{Proxy: nil, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+name+"/dns-query?name=example.test", nil)
-	if err != nil {
-		r.Saw = err.Error()
-		return r
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		r.Held, r.Saw = true, reasonOf(err)
-		return r
-	}
-	defer resp.Body.Close()
-	r.Saw = fmt.Sprintf("%d %s", resp.StatusCode, resp.Header.Get("X-Sallyport-Reason"))
-	r.Held = resp.Header.Get("X-Sallyport-Reason") != ""
-	return r
-}
-
-// ownPortsProbe looks for something of the gateway besides its files.
-func ownPortsProbe(ctx context.Context) probeResult {
-	r := probeResult{Promise: "P1", Title: "ports of the gateway itself", Held: true, Saw: "refused"}
-	for _, port := range []string{"22", "9090", "8080", "15001"} {
-		var d net.Dialer
-		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort("sallyport.internal", port))
-		if err != nil {
-			continue
-		}
-		_ = c.SetDeadline(time.Now().Add(time.Second))
-		_, _ = io.WriteString(c, "GET /metrics HTTP/1.0\r\n\r\n")
-		b, _ := io.ReadAll(io.LimitReader(c, 512))
-		_ = c.Close()
-		if len(b) > 0 && !strings.Contains(string(b), "X-Sallyport-Reason") {
-			r.Held, r.Saw = false, "port "+port+" answers"
-		}
-	}
-	return r
-}
-
 // frontProbe sends one request on a TLS connection and expects the gateway
 // to refuse it.
 func frontProbe(p probePlan, title, request, sni string) probeAttempt {
@@ -396,83 +241,6 @@ func leakProbe(p probePlan) probeAttempt {
 		r.Promise = "P4"
 		return r
 	}
-}
-
-// environmentProbe looks whether the variable of a secret is a placeholder.
-// What it may be is known outside only, so the value is told there.
-func environmentProbe(name string) probeAttempt {
-	return func(context.Context) probeResult {
-		return probeResult{Promise: "P3", Title: "the secret's variable", Secret: name, Saw: os.Getenv(name)}
-	}
-}
-
-// fileProbe tries to read a file or folder that holds secrets.
-func fileProbe(path string) probeAttempt {
-	return func(context.Context) probeResult {
-		r := probeResult{Promise: "P3", Title: "read " + path, Held: true, Saw: "nothing there"}
-		if entries, err := os.ReadDir(path); err == nil && len(entries) > 0 {
-			r.Held, r.Saw = false, fmt.Sprintf("%d entries", len(entries))
-		}
-		if b, err := os.ReadFile(path); err == nil && len(b) > 0 {
-			r.Held, r.Saw = false, fmt.Sprintf("%d bytes", len(b))
-		}
-		return r
-	}
-}
-
-// processProbe tries to read the memory and the environment of every process
-// but its own family.
-func processProbe(context.Context) probeResult {
-	r := probeResult{Promise: "P3", Title: "memory and environment of other processes", Held: true}
-	own := strconv.Itoa(os.Getpid())
-	paths, err := filepath.Glob("/proc/[0-9]*/comm")
-	if err != nil {
-		r.Held, r.Saw = false, err.Error()
-		return r
-	}
-	for _, p := range paths {
-		dir := filepath.Dir(p)
-		name, err := os.ReadFile(p)
-		if err != nil || filepath.Base(dir) == own || !strings.HasPrefix(string(name), "sallyport") {
-			continue
-		}
-		for _, f := range []string{"mem", "environ", "maps"} {
-			if h, err := os.Open(filepath.Join(dir, f)); err == nil {
-				b := make([]byte, 1)
-				n, _ := h.Read(b)
-				_ = h.Close()
-				if n > 0 {
-					r.Held, r.Saw = false, filepath.Join(dir, f)+" can be read"
-				}
-			}
-		}
-	}
-	if r.Held {
-		r.Saw = fmt.Sprintf("%d processes in sight, none of the gateway's can be read", len(paths))
-	}
-	return r
-}
-
-// socketProbe connects to every unix socket that the kernel shows.
-func socketProbe(ctx context.Context) probeResult {
-	r := probeResult{Promise: "P3", Title: "unix sockets of the host", Held: true, Saw: "none answers"}
-	b, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
-		r.Saw = "none in sight"
-		return r
-	}
-	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if len(f) < 8 {
-			continue
-		}
-		var d net.Dialer
-		if c, err := d.DialContext(ctx, "unix", f[7]); err == nil {
-			_ = c.Close()
-			r.Held, r.Saw = false, f[7]+" answers"
-		}
-	}
-	return r
 }
 
 // reasonOf is the last word of an error, which says how an attempt was

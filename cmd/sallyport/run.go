@@ -4,26 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
 	"sallyport/audit"
-	"sallyport/certs"
 	"sallyport/gateway"
 	"sallyport/gateway/capture"
 	"sallyport/gateway/identity"
-	"sallyport/policy"
-	"sallyport/policy/policyfile"
 )
 
 // runFlags are the flags of run.
@@ -164,12 +157,12 @@ func (f *runFlags) serve(st *stack, sb *identity.Sandbox, box *capture.Sandbox, 
 	if err := st.record(sb, "command started", &audit.Run{Argv: argv, Cwd: cwd, UID: os.Getuid()}); err != nil {
 		return 0, err
 	}
-	signals := catchSignals() // from here on they are the command's
-	defer signal.Stop(signals)
+	signals := capture.CatchSignals() // from here on they are the command's
+	defer signals.Release()
 	if err := box.Start(); err != nil {
 		return f.ended(st, sb, argv, capture.Result{ExitCode: exitSandbox}, err)
 	}
-	stopSignals := forwardSignals(box, signals)
+	stopSignals := box.Forward(signals)
 	result, err := box.Wait()
 	stopSignals()
 	stopCapture() // what was refused and not yet told is recorded first
@@ -205,106 +198,6 @@ func (f *runFlags) ended(st *stack, sb *identity.Sandbox, argv []string, r captu
 		fmt.Fprintf(os.Stderr, "sallyport: %d blocked; see: sallyport tail --blocked --sandbox %s%s\n", n, sb.Name, stateFlag(f.state))
 	}
 	return r.ExitCode, nil
-}
-
-func stateFlag(state string) string {
-	if state == "" {
-		return ""
-	}
-	return " --state " + state
-}
-
-// settings come from the flags.
-func (f *runFlags) settings() (settings, error) {
-	p, err := userPaths()
-	if err != nil && f.state == "" {
-		return settings{}, err
-	}
-	state := p.state
-	if f.state != "" {
-		if state, err = filepath.Abs(f.state); err != nil {
-			return settings{}, err
-		}
-	}
-	level := hclog.LevelFromString(f.logLevel)
-	if level == hclog.NoLevel {
-		return settings{}, fmt.Errorf("--log-level %s: none of trace, debug, info, warn, error", f.logLevel)
-	}
-	s := settings{state: state, own: filepath.Join(state, "runs", audit.NewID()), policy: f.policy, vars: variables(f.vars),
-		log: hclog.New(&hclog.LoggerOptions{Name: "sallyport", Level: level, Output: os.Stderr, IndependentLevels: true})}
-	if len(s.policy) == 0 {
-		if s.policy, err = configuredPolicy(p); err != nil {
-			return settings{}, err
-		}
-	}
-	if s.stdin, err = policyInput(s.policy, os.Stdin); err != nil {
-		return settings{}, err
-	}
-	if s.denied, err = deniedMode(f.denied); err != nil {
-		return settings{}, err
-	}
-	s.upstream = upstreamSettings{resolvers: f.resolvers, caFile: f.caFile}
-	s.upstream.hosts, err = parseHosts(f.hosts)
-	return s, err
-}
-
-// configuredPolicy is the policy of the user's configuration, or an error
-// that says how to get one.
-func configuredPolicy(p paths) ([]string, error) {
-	dir := filepath.Join(p.config, "policy.d")
-	if _, err := os.Stat(dir); err == nil {
-		return []string{dir}, nil
-	}
-	return nil, &exit{code: exitFailed, err: fmt.Errorf("no policy: no --policy was given and there is no %s; without a policy nothing is allowed", dir),
-		hint: "sallyport init writes a starter policy; then: sallyport run --policy sallyport.hcl -- COMMAND"}
-}
-
-func deniedMode(s string) (gateway.DeniedMode, error) {
-	switch s {
-	case "", "explain":
-		return gateway.Explain, nil
-	case "refused":
-		return gateway.Refused, nil
-	case "nxdomain":
-		return gateway.NXDomain, nil
-	}
-	return 0, &exit{code: exitUsage, err: fmt.Errorf("denied: %q is none of explain, refused, nxdomain", s)}
-}
-
-func parseHosts(list []string) (map[string][]netip.Addr, error) {
-	hosts := map[string][]netip.Addr{}
-	for _, h := range list {
-		name, text, ok := strings.Cut(h, "=")
-		addr, err := netip.ParseAddr(text)
-		if !ok || err != nil {
-			return nil, &exit{code: exitUsage, err: fmt.Errorf("--host %s: not of the form NAME=ADDRESS", h)}
-		}
-		canonical, err := policy.CanonicalHost(name)
-		if err != nil {
-			return nil, &exit{code: exitUsage, err: fmt.Errorf("--host %s: %w", h, err)}
-		}
-		hosts[canonical] = append(hosts[canonical], addr)
-	}
-	return hosts, nil
-}
-
-// reportOnly puts every sandbox into report mode.
-func reportOnly(d *policy.Document) {
-	for i := range d.Sandboxes {
-		d.Sandboxes[i].Mode = policy.Report
-	}
-}
-
-// diagnosed prints diagnostics and makes an error of those that are one.
-func diagnosed(diags *policyfile.Diagnostics) error {
-	if diags.Len() == 0 {
-		return nil
-	}
-	_ = diags.WriteText(os.Stderr, useColor(os.Stderr)) // there is nowhere else to say it
-	if diags.HasErrors() {
-		return &exit{code: exitFailed, err: errors.New("the policy has errors; nothing was started")}
-	}
-	return nil
 }
 
 // warnOfSecrets says which secrets of sb could not be had at the start, as far
@@ -344,107 +237,6 @@ func chooseSandbox(names []string, name string) (string, error) {
 		return "", &exit{code: exitFailed, err: fmt.Errorf("the policy has no sandbox %q", name), hint: "it has: " + strings.Join(names, ", ")}
 	}
 	return name, nil
-}
-
-// command is what the sandbox runs, with what it must not see.
-func (f *runFlags) command(st *stack, sb *identity.Sandbox, argv []string) capture.Command {
-	files := maps.Clone(st.trust)
-	files["env.sh"] = certs.EnvScript(st.sandboxEnv(sb, capture.FilesDir))
-	over := map[string]string{}
-	if _, ok := files[certs.TrustBundleFile]; ok {
-		for _, path := range certs.SystemBundlePaths() {
-			over[path] = certs.TrustBundleFile
-		}
-	}
-	env := f.environment(st, sb)
-	return capture.Command{Argv: argv, Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Share: f.share, Hide: st.hidden(), Files: files, Over: over, Own: browserTrust(env), Timeout: f.timeout}
-}
-
-// hidden are the paths that no sandbox on this host may read.
-func (st *stack) hidden() []string {
-	return append([]string{st.settings.state}, st.loader.sourceFiles()...)
-}
-
-// proxyVariables would send clients to a proxy that the sandbox cannot reach.
-func proxyVariables() []string {
-	return []string{"http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy"}
-}
-
-// environment is the caller's, without what is secret or of no use inside,
-// and with what the sandbox needs.
-func (f *runFlags) environment(st *stack, sb *identity.Sandbox) []string {
-	env := map[string]string{}
-	for _, kv := range os.Environ() {
-		name, value, _ := strings.Cut(kv, "=")
-		env[name] = value
-	}
-	for name := range env {
-		if slices.Contains(proxyVariables(), strings.ToLower(name)) {
-			delete(env, name)
-		}
-	}
-	for _, name := range st.loader.sourceVariables() {
-		value := os.Getenv(name)
-		delete(env, name)
-		for other, text := range env { // a copy under another name
-			if value != "" && strings.Contains(text, value) {
-				delete(env, other)
-			}
-		}
-	}
-	for _, name := range st.loader.passedVariables() {
-		if !slices.Contains([]string{"PATH", "HOME", "USER", "LANG", "TZ"}, name) {
-			delete(env, name)
-		}
-	}
-	maps.Copy(env, st.sandboxEnv(sb, capture.FilesDir))
-	env["SALLYPORT_SANDBOX"] = sb.Name
-	for _, kv := range f.env {
-		if name, value, ok := strings.Cut(kv, "="); ok {
-			env[name] = value
-		} else {
-			delete(env, name)
-		}
-	}
-	out := make([]string, 0, len(env))
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		out = append(out, name+"="+env[name])
-	}
-	return out
-}
-
-// catchSignals takes the signals that are for the command. One that was
-// ignored when this process started (nohup) stays so, for the command too.
-func catchSignals() chan os.Signal {
-	ch := make(chan os.Signal, 64)
-	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
-		syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH} {
-		if !signal.Ignored(s) {
-			signal.Notify(ch, s)
-		}
-	}
-	return ch
-}
-
-// forwardSignals passes signals on to the command, which has started, until
-// the returned function is called.
-func forwardSignals(box *capture.Sandbox, signals <-chan os.Signal) func() {
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case s := <-signals:
-				box.Signal(s)
-				if s == syscall.SIGTERM || s == syscall.SIGHUP {
-					box.Signal(syscall.SIGCONT) // a command that is stopped must see it
-				}
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() { close(done) }
 }
 
 // keepRuns is how long the log of a run is kept.

@@ -194,10 +194,13 @@ func (tr *transcript) reset() {
 	tr.text.Reset()
 }
 
+// expectTime bounds how long what is expected may take to come.
+const expectTime = time.Minute
+
 // expect waits until want has been written.
 func expect(t *testing.T, tr *transcript, want string) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(expectTime)
 	for {
 		if strings.Contains(tr.String(), want) {
 			return

@@ -39,11 +39,13 @@ func playLaunch(args []string) error {
 		return err
 	}
 	defer s.Close()
-	stop := s.Forward()
-	defer stop()
+	signals := CatchSignals()
+	defer signals.Release()
 	if err := s.Start(); err != nil {
 		return err
 	}
+	stop := s.Forward(signals)
+	defer stop()
 	r, err := s.Wait()
 	fmt.Printf("[ended code=%d signal=%d timeout=%t]\n", r.ExitCode, r.Signal, r.TimedOut)
 	return err

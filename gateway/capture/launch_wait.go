@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 )
@@ -54,40 +53,6 @@ func (s *Sandbox) Start() error {
 func (s *Sandbox) Signal(sig os.Signal) {
 	if number, ok := sig.(syscall.Signal); ok {
 		_ = s.link.send(message{Kind: kindSignal, Signal: number}) // an error: it is gone
-	}
-}
-
-// Forward passes to the command the signals that this process gets and that
-// are for the command: to end, to stop, to continue, the window's size, and
-// those of the user. stop ends that. A signal that was ignored when this process
-// started (nohup) stays so, for the command too.
-func (s *Sandbox) Forward() (stop func()) {
-	list := []os.Signal{
-		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
-		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT,
-	}
-	got := make(chan os.Signal, 64)
-	for _, sig := range list {
-		if !signal.Ignored(sig) {
-			signal.Notify(got, sig)
-		}
-	}
-	done, gone := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(gone)
-		for {
-			select {
-			case sig := <-got:
-				s.Signal(sig)
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(got)
-		close(done)
-		<-gone
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +22,7 @@ import (
 type console struct {
 	t      *testing.T
 	master *os.File
+	shell  int // process
 	*transcript
 }
 
@@ -59,7 +63,7 @@ func newConsole(t *testing.T) *console {
 	if err := shell.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := &console{t: t, master: master, transcript: newTranscript()}
+	c := &console{t: t, master: master, shell: shell.Process.Pid, transcript: newTranscript()}
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -122,13 +126,72 @@ const (
 	ctrlZ = "\x1a"
 )
 
-// later gives what runs in the foreground a moment to get there.
-func later() { time.Sleep(150 * time.Millisecond) }
+// away waits until the shell of the console has given the terminal to a job, and
+// returns its process group.
+func (c *console) away() (group int) {
+	c.t.Helper()
+	c.until("the shell keeps the terminal", func() bool {
+		control(c.t, c.master, func(fd int) (err error) {
+			group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+			return err
+		})
+		return group != c.shell
+	})
+	return group
+}
+
+// front waits until a program runs in the terminal's foreground, and is not
+// stopped: what is typed then is for it.
+func (c *console) front(program string) {
+	c.t.Helper()
+	c.until(program+" is not in front", func() bool { return slices.Contains(running(c.t, statGroup, c.away()), program) })
+}
+
+// runs waits until a program runs anywhere in the console's session.
+func (c *console) runs(program string) {
+	c.t.Helper()
+	c.until(program+" does not run", func() bool { return slices.Contains(running(c.t, statSession, c.shell), program) })
+}
+
+func (c *console) until(not string, done func() bool) {
+	c.t.Helper()
+	for deadline := time.Now().Add(expectTime); !done(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s; the terminal has\n%s", not, c.String())
+		}
+	}
+}
+
+// Fields of proc_pid_stat(5), behind the name: state, parent, group, session.
+const statGroup, statSession = 2, 3
+
+// running are the names of the processes of a group or session that are not
+// stopped.
+func running(t *testing.T, field, id int) (names []string) {
+	t.Helper()
+	list, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range list {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		before, after, _ := strings.Cut(string(b), ") ")
+		_, name, _ := strings.Cut(before, "(")
+		f := strings.Fields(after)
+		if len(f) > statSession && f[field] == strconv.Itoa(id) && f[0] != "T" && f[0] != "Z" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 func TestTerminalInterruptReachesTheCommandAlone(t *testing.T) {
 	c := newConsole(t)
 	c.enter(launchCommand+"sh -c 'echo ready; exec sleep 100'\n", "ready\n")
-	later()
+	c.front("sleep")
 	c.enter(ctrlC, "[ended code=130 signal=2 timeout=false]", "host> ")
 	c.enter("echo still $((40+2))\n", "still 42")
 	// ^C went there because the command had the terminal without asking.
@@ -139,15 +202,15 @@ func TestTerminalInterruptReachesTheCommandAlone(t *testing.T) {
 func TestTerminalStopAndContinue(t *testing.T) {
 	c := newConsole(t)
 	c.enter(launchCommand+"sh -c 'echo ready; sleep 100; echo woke'\n", "ready\n")
-	later()
+	c.front("sleep")
 	c.enter(ctrlZ, "Stopped", "host> ")
 	c.enter("jobs\n", "[1]+  Stopped")
 	c.enter("fg\n", "play launch")
-	later()
+	c.front("sleep")
 	c.enter(ctrlZ, "Stopped", "host> ")
 	c.enter("bg\n", "host> ")
 	c.enter("fg\n", "play launch")
-	later()
+	c.away() // to the launcher: the command has not asked for it
 	c.enter(ctrlC, "[ended code=130", "host> ")
 }
 
@@ -161,11 +224,11 @@ func TestTerminalJobControlInside(t *testing.T) {
 	c.size(132, 43)
 	c.enter("stty size\n", "43 132")
 	c.enter("sleep 100\n", "sleep 100\n")
-	later()
+	c.front("sleep")
 	c.enter(ctrlZ, "Stopped", "box> ")
 	c.enter("jobs\n", "[1]+  Stopped")
 	c.enter("fg\n", "sleep 100\n")
-	later()
+	c.front("sleep")
 	c.enter(ctrlC, "box> ")
 	c.enter("echo code $?\n", "code 130")
 	c.enter("cat &\n", "box> ")
@@ -173,17 +236,18 @@ func TestTerminalJobControlInside(t *testing.T) {
 	c.enter("kill %1; suspend\n", "Stopped", "host> ")
 	c.enter("echo between $((1+1))\n", "between 2")
 	c.enter("fg\n", "play launch")
+	c.front("bash")
 	c.enter("echo back $((2+2))\n", "back 4", "box> ")
 	c.enter("exit 7\n", "[ended code=7 signal=0", "host> ")
 	c.enter("cat\n", "cat\n")
-	later()
+	c.front("cat")
 	c.enter(ctrlC, "host> ")
 }
 
 func TestTerminalWindowSizeFollows(t *testing.T) {
 	c := newConsole(t)
 	c.enter(launchCommand+`bash -c 'trap "stty size; exit" WINCH; echo ready; while :; do sleep 0.02; done'`+"\n", "ready\n")
-	later()
+	c.front("bash")
 	c.size(101, 33)
 	c.enter("", "33 101", "[ended code=0", "host> ")
 }
@@ -196,10 +260,10 @@ func TestTerminalIsGivenOnDemand(t *testing.T) {
 	c.enter("forty\n", "answer forty", "[ended code=0", "after", "host> ")
 	c.enter(launchCommand+"seq 3 | cat\n", "1\n2\n3\n", "[ended code=0", "host> ")
 	c.enter("sh -c '"+launchCommand+`sh -c "echo up\$((1+1)); sleep 100"; echo after'`+"\n", "up2")
-	later()
+	c.runs("sleep")
 	c.enter(ctrlC, "[ended code=130", "host> ")
 	c.enter(launchCommand+`sh -c 'echo up$((2+2)); sleep 100' | cat`+"\n", "up4")
-	later()
+	c.runs("sleep")
 	c.enter(ctrlC, "host> ")
 	c.enter("echo still $((40+2))\n", "still 42")
 }

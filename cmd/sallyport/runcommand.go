@@ -1,0 +1,80 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"sallyport/certs"
+	"sallyport/gateway/capture"
+	"sallyport/gateway/identity"
+)
+
+// command is what the sandbox runs, with what it must not see.
+func (f *runFlags) command(st *stack, sb *identity.Sandbox, argv []string) capture.Command {
+	files := maps.Clone(st.trust)
+	files["env.sh"] = certs.EnvScript(st.sandboxEnv(sb, capture.FilesDir))
+	over := map[string]string{}
+	if _, ok := files[certs.TrustBundleFile]; ok {
+		for _, path := range certs.SystemBundlePaths() {
+			over[path] = certs.TrustBundleFile
+		}
+	}
+	env := f.environment(st, sb)
+	return capture.Command{Argv: argv, Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Share: f.share, Hide: st.hidden(), Files: files, Over: over, Own: browserTrust(env), Timeout: f.timeout}
+}
+
+// hidden are the paths that no sandbox on this host may read.
+func (st *stack) hidden() []string {
+	return append([]string{st.settings.state}, st.loader.sourceFiles()...)
+}
+
+// proxyVariables would send clients to a proxy that the sandbox cannot reach.
+func proxyVariables() []string {
+	return []string{"http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy"}
+}
+
+// environment is the caller's, without what is secret or of no use inside,
+// and with what the sandbox needs.
+func (f *runFlags) environment(st *stack, sb *identity.Sandbox) []string {
+	env := map[string]string{}
+	for _, kv := range os.Environ() {
+		name, value, _ := strings.Cut(kv, "=")
+		env[name] = value
+	}
+	for name := range env {
+		if slices.Contains(proxyVariables(), strings.ToLower(name)) {
+			delete(env, name)
+		}
+	}
+	for _, name := range st.loader.sourceVariables() {
+		value := os.Getenv(name)
+		delete(env, name)
+		for other, text := range env { // a copy under another name
+			if value != "" && strings.Contains(text, value) {
+				delete(env, other)
+			}
+		}
+	}
+	for _, name := range st.loader.passedVariables() {
+		if !slices.Contains([]string{"PATH", "HOME", "USER", "LANG", "TZ"}, name) {
+			delete(env, name)
+		}
+	}
+	maps.Copy(env, st.sandboxEnv(sb, capture.FilesDir))
+	env["SALLYPORT_SANDBOX"] = sb.Name
+	for _, kv := range f.env {
+		if name, value, ok := strings.Cut(kv, "="); ok {
+			env[name] = value
+		} else {
+			delete(env, name)
+		}
+	}
+	out := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, name+"="+env[name])
+	}
+	return out
+}
