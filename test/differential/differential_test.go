@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"sallyport/audit"
 )
 
 const (
@@ -49,8 +51,54 @@ func newLanes(t *testing.T, l *lab) []*lane {
 	}
 }
 
+// corpus is all that is sent.
+type corpus struct {
+	samples []sample
+	streams []stream
+	grown   []frames
+}
+
+func newCorpus(t testing.TB) corpus {
+	c := corpus{samples: collect(t)}
+	c.streams = collectStreams(len(c.samples))
+	for i, raw := range kept(t, framesFile) {
+		c.grown = append(c.grown, frames{fmt.Sprintf("c%05d.%s", len(c.samples)+len(c.streams)+i, domain), raw})
+	}
+	return c
+}
+
+// hosts are the names of all samples.
+func (c corpus) hosts() map[string]bool {
+	out := map[string]bool{}
+	for _, s := range c.samples {
+		out[s.host] = true
+	}
+	for _, s := range c.streams {
+		out[s.host] = true
+	}
+	for _, s := range c.grown {
+		out[s.host] = true
+	}
+	return out
+}
+
+// answers are what the clients of HTTP/2 were told, by lane and host.
+type answers struct {
+	mu sync.Mutex
+	by map[string]told
+}
+
+func (a *answers) add(w *lane, host string, end told) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.by[w.name+" "+host] = end
+}
+
+func (a *answers) of(w *lane, host string) told { return a.by[w.name+" "+host] }
+
 // TestDifferential: for every sample, the requests that were decided on, those
-// that were forwarded and those that either origin understood are the same.
+// that were forwarded and those that either origin understood are the same, or
+// they were refused on the record.
 func TestDifferential(t *testing.T) {
 	l := newLab(t)
 	lanes := newLanes(t, l)
@@ -59,40 +107,8 @@ func TestDifferential(t *testing.T) {
 		ports = append(ports, w.plain.port, w.tls.port)
 	}
 	l.allow(ports...)
-	samples := collect(t)
-	streams := collectStreams(len(samples))
-	var grown []frames
-	for i, raw := range kept(t, framesFile) {
-		grown = append(grown, frames{fmt.Sprintf("c%05d.%s", len(samples)+len(streams)+i, domain), raw})
-	}
-	all(lanes, samples, func(w *lane, s sample) {
-		if s.n%w.every != 0 {
-			return
-		}
-		if err := l.send(w, s); err != nil {
-			t.Errorf("%s: %s %q: %v", w.name, s.host, s.raw, err)
-		}
-	})
-	var mu sync.Mutex
-	seen := map[string]told{} // by lane and host
-	all(lanes, streams, func(w *lane, s stream) {
-		end, err := l.sendStream(w, s)
-		if err != nil {
-			t.Errorf("%s: %s %s: %v", w.name, s.host, s.String(), err)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		seen[w.name+" "+s.host] = end
-	})
-	all(lanes, grown, func(w *lane, s frames) {
-		end, err := l.sendFrames(w, s)
-		if err != nil {
-			t.Errorf("%s: %s %q: %v", w.name, s.host, s.raw, err)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		seen[w.name+" "+s.host] = end
-	})
+	c := newCorpus(t)
+	seen := l.sendAll(t, lanes, c)
 	l.stop()
 	events := l.events()
 	for _, w := range lanes {
@@ -101,50 +117,8 @@ func TestDifferential(t *testing.T) {
 		w.tls.forwarded(t, w.forwarded)
 		w.understood = w.stop()
 	}
-	var sum tally
-	for _, s := range samples {
-		for _, w := range lanes {
-			if s.n%w.every != 0 {
-				continue
-			}
-			v := w.view(s.host, events[s.host])
-			v.raw, v.plain = s.raw, w.expected(s.plain)
-			v.whole = bytes.Contains(bytes.TrimPrefix(s.raw, []byte("\r\n")), []byte("\r\n\r\n"))
-			sum.add(v)
-			v.check(t)
-		}
-	}
-	for _, s := range streams {
-		for _, w := range lanes {
-			v := w.view(s.host, events[s.host])
-			v.raw, v.plain = []byte(s.String()), s.plain
-			end := seen[w.name+" "+s.host]
-			v.least, v.most = end.recorded(len(s.exchanges))
-			sum.add(v)
-			v.check(t)
-		}
-	}
-	for _, s := range grown {
-		for _, w := range lanes {
-			v := w.view(s.host, events[s.host])
-			v.raw = s.raw
-			v.least = seen[w.name+" "+s.host].streams
-			v.most, _ = s.heads()
-			v.most++ // what is broken may look like one more
-			sum.add(v)
-			v.check(t)
-		}
-	}
-	known := map[string]bool{}
-	for _, s := range grown {
-		known[s.host] = true
-	}
-	for _, s := range samples {
-		known[s.host] = true
-	}
-	for _, s := range streams {
-		known[s.host] = true
-	}
+	sum := judge(t, lanes, c, seen, events)
+	known := c.hosts()
 	for _, w := range lanes {
 		for host, rs := range w.forwarded {
 			if !known[host] {
@@ -152,10 +126,71 @@ func TestDifferential(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d samples of HTTP/1.1, %d of HTTP/2, to up to %d origins each: %+v", len(samples), len(streams)+len(grown), len(lanes), sum)
+	t.Logf("%d samples of HTTP/1.1, %d of HTTP/2, to up to %d origins each: %+v", len(c.samples), len(c.streams)+len(c.grown), len(lanes), sum)
 	if sum.Forwarded < made || sum.Denied < made/4 || sum.Plain < made/2 {
 		t.Errorf("the samples are not what they should be: %+v", sum)
 	}
+}
+
+// sendAll sends each sample on each lane that it is for.
+func (l *lab) sendAll(t *testing.T, lanes []*lane, c corpus) *answers {
+	seen := &answers{by: map[string]told{}}
+	all(lanes, c.samples, func(w *lane, s sample) {
+		if s.n%w.every != 0 {
+			return
+		}
+		if err := l.send(w, s); err != nil {
+			t.Errorf("%s: %s %q: %v", w.name, s.host, s.raw, err)
+		}
+	})
+	all(lanes, c.streams, func(w *lane, s stream) {
+		end, err := l.sendStream(w, s)
+		if err != nil {
+			t.Errorf("%s: %s %s: %v", w.name, s.host, s.String(), err)
+		}
+		seen.add(w, s.host, end)
+	})
+	all(lanes, c.grown, func(w *lane, s frames) {
+		end, err := l.sendFrames(w, s)
+		if err != nil {
+			t.Errorf("%s: %s %q: %v", w.name, s.host, s.raw, err)
+		}
+		seen.add(w, s.host, end)
+	})
+	return seen
+}
+
+// judge checks each sample on each lane.
+func judge(t *testing.T, lanes []*lane, c corpus, seen *answers, events map[string][]*audit.Event) (sum tally) {
+	check := func(v *view) {
+		sum.add(v)
+		v.check(t)
+	}
+	for _, w := range lanes {
+		for _, s := range c.samples {
+			if s.n%w.every != 0 {
+				continue
+			}
+			v := w.view(s.host, events[s.host])
+			v.raw, v.plain = s.raw, w.expected(s.plain)
+			v.whole = bytes.Contains(bytes.TrimPrefix(s.raw, []byte("\r\n")), []byte("\r\n\r\n"))
+			check(v)
+		}
+		for _, s := range c.streams {
+			v := w.view(s.host, events[s.host])
+			v.raw, v.plain = []byte(s.String()), s.plain
+			v.least, v.most = seen.of(w, s.host).recorded(len(s.exchanges))
+			check(v)
+		}
+		for _, s := range c.grown {
+			v := w.view(s.host, events[s.host])
+			v.raw, v.least = s.raw, seen.of(w, s.host).streams
+			v.most, _ = s.heads()
+			v.most++ // what is broken may look like one more
+			check(v)
+		}
+	}
+	return sum
 }
 
 // expected is what the origin of the lane is to understand; nil if that cannot

@@ -165,6 +165,8 @@ func http2Origin(t testing.TB, leaves *certs.Leaves) (p *tap, stop func() map[st
 	must(t, err)
 	s := &http.Server{DisableGeneralOptionsHandler: true, ErrorLog: log.New(io.Discard, "", 0), Handler: u,
 		TLSConfig: &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return leaves.Leaf(h.ServerName) }}}
+	s.Protocols = new(http.Protocols)
+	s.Protocols.SetHTTP2(true)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = s.ServeTLS(ln, "", "") }()
 	end := sync.OnceFunc(func() { _ = s.Close(); <-served })
