@@ -93,6 +93,11 @@ func (c *captures) attach(a attachment) (*identity.Sandbox, error) {
 	}
 	sockets, err := c.openNamespace(a.NetNS, capture.NamespaceOptions{Interface: a.describe()})
 	if err != nil {
+		for _, other := range c.attachments() {
+			if other.same(a) {
+				return nil, fmt.Errorf("%s is attached already, as sandbox %q with the id %s; to attach it anew, end that first: sallyport sandbox rm %s", a.describe(), other.Sandbox, other.ID, other.ID)
+			}
+		}
 		return nil, err
 	}
 	sb, err := c.register(a, p)

@@ -286,7 +286,7 @@ func (c *control) brief(sb *identity.Sandbox) apiSandbox {
 func (c *control) show(w http.ResponseWriter, r *http.Request) {
 	sb := c.d.sandboxes.ByID(r.PathValue("id"))
 	if sb == nil {
-		respond(w, http.StatusNotFound, apiError{Error: "no such sandbox"})
+		respond(w, http.StatusNotFound, apiError{Error: fmt.Sprintf("no sandbox has the id %q; sallyport sandbox ls lists them", r.PathValue("id"))})
 		return
 	}
 	respond(w, http.StatusOK, c.whole(sb))

@@ -45,7 +45,7 @@ func (c *rightsConn) Read(p []byte) (int, error) {
 	if m > 0 {
 		c.keep(rights[:m])
 	}
-	return n, err
+	return max(n, 0), err // it is -1 beside an error
 }
 
 func (c *rightsConn) keep(rights []byte) {

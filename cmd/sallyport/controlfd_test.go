@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -131,6 +132,31 @@ func TestNamespaceIsPassed(t *testing.T) {
 	}
 	if pins := pinned(t, dir); len(pins) != 0 {
 		t.Errorf("held after its end: %q", pins)
+	}
+}
+
+// TestRightsConnEnds: a connection that is closed while it is read ends with an
+// error and without bytes.
+func TestRightsConnEnds(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	c, err := rightsListener{l}.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // paths are where the program keeps things: the system's places for root,
@@ -55,6 +56,10 @@ func makeState(dir string) error {
 	if info.Mode().Perm()&0o077 != 0 {
 		return &exit{code: exitFailed, err: fmt.Errorf("state folder %s is open to other users (mode %04o)", dir, info.Mode().Perm()),
 			hint: "chmod 0700 " + dir}
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return &exit{code: exitFailed, err: fmt.Errorf("state folder %s belongs to user %d, who could read the keys in it; this is user %d", dir, st.Uid, os.Geteuid()),
+			hint: fmt.Sprintf("name another folder (state in the daemon file, --state of run), or give it over: chown -R %d %s", os.Geteuid(), dir)}
 	}
 	return nil
 }

@@ -185,10 +185,7 @@ sallyport.sandbox.`,
 	cmd.AddCommand(attach, narrowCommand(&f),
 		&cobra.Command{Use: "ls", Short: "List them", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return f.list() }},
 		&cobra.Command{Use: "show ID", Short: "Show one, with what to set in it", Args: cobra.ExactArgs(1),
-			RunE: func(_ *cobra.Command, args []string) error {
-				f.json = true
-				return f.call(http.MethodGet, "/v1/sandboxes/"+args[0], nil, nil)
-			}},
+			RunE: func(_ *cobra.Command, args []string) error { return f.show(os.Stdout, args[0]) }},
 		removeSandboxCommand(&f),
 	)
 	return cmd

@@ -92,7 +92,12 @@ func build(s settings) (_ *stack, err error) {
 	if err := os.MkdirAll(s.own, 0o700); err != nil {
 		return nil, err
 	}
-	if st.state, err = audit.OpenState(filepath.Join(s.own, "state.db")); err != nil {
+	st.state, err = audit.OpenState(filepath.Join(s.own, "state.db"))
+	if errors.Is(err, audit.ErrBusy) {
+		return nil, &exit{code: exitFailed, err: fmt.Errorf("state folder %s: another sallyport uses it", s.own),
+			hint: "stop that one, or give this one a folder of its own: state in the daemon file"}
+	}
+	if err != nil {
 		return nil, err
 	}
 	st.later(st.state.Close)

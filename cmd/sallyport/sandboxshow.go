@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// show prints one sandbox of the daemon.
+func (f *controlFlags) show(w io.Writer, id string) error {
+	var sb apiSandbox
+	if err := f.call(http.MethodGet, "/v1/sandboxes/"+url.PathEscape(id), nil, &sb); err != nil || f.json {
+		return err
+	}
+	return sb.write(w)
+}
+
+// write writes the sandbox for people. Its variables are written as a shell
+// takes them.
+func (sb *apiSandbox) write(w io.Writer) error {
+	tab := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(tab, "sandbox\t%s\n", sb.Name)
+	fmt.Fprintf(tab, "id\t%s\n", sb.ID)
+	fmt.Fprintf(tab, "policy\tsandbox %q\n", sb.Policy)
+	for _, name := range slices.Sorted(maps.Keys(sb.Labels)) {
+		fmt.Fprintf(tab, "label\t%s=%s\n", name, sb.Labels[name])
+	}
+	if n := sb.Narrow; n != nil {
+		fmt.Fprintf(tab, "narrowed\tfrom %q to %s, %s\n", n.Parent, orAll(n.Only, "all its hosts"), orAll(n.Methods, "all its methods"))
+		if !n.Expires.IsZero() {
+			fmt.Fprintf(tab, "ends\t%s\n", n.Expires.Local().Format(time.RFC3339))
+		}
+	}
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "\n# to set in it (sallyport env writes the files that these name)")
+	for _, name := range slices.Sorted(maps.Keys(sb.Env)) {
+		fmt.Fprintf(w, "export %s=%s\n", name, shellQuoted(sb.Env[name]))
+	}
+	_, err := fmt.Fprintln(w, "\n# the authority that it has to trust: --json has it as ca; sallyport ca export prints it")
+	return err
+}
+
+func orAll(list []string, all string) string {
+	if len(list) == 0 {
+		return all
+	}
+	return strings.Join(list, ", ")
+}
+
+// shellQuoted writes a word so that a POSIX shell reads it as it is.
+func shellQuoted(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
