@@ -150,6 +150,11 @@ func TestExamplePolicies(t *testing.T) {
 			{"build", "GET", "storage.googleapis.com/other-bucket/x", policy.Deny},
 			{"build", "POST", "pypi.org/legacy/", policy.Deny},
 		}},
+		"mcp-server": {nil, []check{
+			{"agent", "GET", "mcp.example.com/mcp", policy.Allow},
+			{"agent", "POST", "mcp.example.com/mcp", policy.Deny}, // without a body
+			{"agent", "GET", "api.github.com/graphql", policy.Deny},
+		}},
 		"internal-database": {nil, nil},
 		"passthrough":       {nil, nil},
 		"virtual-machine":   {nil, []check{{"vm-1", "GET", "deb.debian.org/debian/dists/stable/Release", policy.Allow}}},
@@ -194,8 +199,8 @@ func TestExamplePolicies(t *testing.T) {
 		})
 	}
 	files, err := filepath.Glob(examples + "/policies/*.hcl")
-	if err != nil || len(files) != 8 {
-		t.Errorf("%d files in examples/policies, 8 are tested (%v)", len(files), err)
+	if err != nil || len(files) != 9 {
+		t.Errorf("%d files in examples/policies, 9 are tested (%v)", len(files), err)
 	}
 	t.Run("relays", func(t *testing.T) {
 		now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
