@@ -1,7 +1,9 @@
 # An agent that may ask one MCP server for some tools, and read GitHub by
 # GraphQL. What a request asks for is in its body, so the body decides.
 org {
+  # Which tools is for each sandbox to say.
   allow "mcp.example.com" { paths = ["/mcp"] }
+  # Nobody changes anything by GraphQL.
   allow "api.github.com" {
     paths = ["/graphql"]
     graphql { operations = ["query"] }
