@@ -26,6 +26,9 @@ func (g *Gateway) packets(ctx context.Context, in *Inbound) error {
 // packet records one refused packet, or a number of like ones.
 func (g *Gateway) packet(in *Inbound, p capture.Packet) {
 	sb, ok := in.Identify(p.Src.Addr())
+	if p.Verdict == "spoof" && !p.Src.IsValid() {
+		sb = nil // counted only: it was from nobody's address
+	}
 	d := policy.Decision{Reason: packetReason(p), Message: "only TCP and DNS leave a sandbox"}
 	switch {
 	case p.Verdict == "spoof":

@@ -69,7 +69,12 @@ func (c *captures) openInterface(b captureBlock, name string) error {
 	if err != nil {
 		return err
 	}
-	in := gateway.NewInbound("interface "+name, sockets, func(src netip.Addr) (*identity.Sandbox, bool) { return c.claim(name, src) })
+	in := gateway.NewInbound("interface "+name, sockets, func(src netip.Addr) (*identity.Sandbox, bool) {
+		if !src.IsValid() { // of packets that the kernel counted and did not log
+			return c.only(name)
+		}
+		return c.claim(name, src)
+	})
 	return c.add("interface "+name, &openCapture{in: in, sources: sources, macs: macs})
 }
 
@@ -135,21 +140,42 @@ func (c *captures) claim(iface string, src netip.Addr) (*identity.Sandbox, bool)
 	return sb, err == nil
 }
 
+// only is the sandbox of an interface on which no other can be.
+func (c *captures) only(iface string) (*identity.Sandbox, bool) {
+	set := c.st.gateway.Policy()
+	if set == nil {
+		return nil, false
+	}
+	names := sandboxesOn(set, iface)
+	if len(names) != 1 {
+		return nil, false
+	}
+	return c.claim(iface, sourcesOf(set, names[0])[0].Addr()) // all that it claims there is one life
+}
+
+// sandboxesOn are those of the policy that may be on an interface.
+func sandboxesOn(set *policy.Set, iface string) []string {
+	return slices.DeleteFunc(slices.Clone(set.Sandboxes()), func(name string) bool {
+		m := set.Sandbox(name).Match
+		return len(m.Interfaces) > 0 && !matchesAny(m.Interfaces, iface) || len(sourcesOf(set, name)) == 0
+	})
+}
+
+// sourcesOf are the addresses from which a sandbox may send where it may be.
+func sourcesOf(set *policy.Set, name string) []netip.Prefix {
+	m := set.Sandbox(name).Match
+	if len(m.CIDRs) == 0 && len(m.Interfaces)+len(m.MACs) > 0 {
+		return []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	}
+	return m.CIDRs
+}
+
 // sourcesOn are the addresses from which some sandbox of the policy may send
 // on an interface.
 func sourcesOn(set *policy.Set, iface string) []netip.Prefix {
 	var out []netip.Prefix
-	for _, name := range set.Sandboxes() {
-		m := set.Sandbox(name).Match
-		if len(m.Interfaces) > 0 && !matchesAny(m.Interfaces, iface) {
-			continue
-		}
-		switch {
-		case len(m.CIDRs) > 0:
-			out = append(out, m.CIDRs...)
-		case len(m.Interfaces) > 0 || len(m.MACs) > 0:
-			out = append(out, netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
-		}
+	for _, name := range sandboxesOn(set, iface) {
+		out = append(out, sourcesOf(set, name)...)
 	}
 	slices.SortFunc(out, func(a, b netip.Prefix) int { return a.Compare(b) })
 	return slices.Compact(out)
