@@ -251,3 +251,55 @@ func TestNotifies(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 }
+
+// allowedCalls are the system calls that a unit's filter allows.
+func allowedCalls(t *testing.T, unit string) map[string]bool {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(examples, "systemd", unit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(b), "\nSystemCallFilter=")
+	if !found {
+		t.Fatalf("%s has no SystemCallFilter", unit)
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	allowed := map[string]bool{}
+	for open := strings.Fields(line); len(open) > 0; open = open[1:] {
+		name := open[0]
+		if allowed[name] {
+			continue
+		}
+		allowed[name] = true
+		if !strings.HasPrefix(name, "@") {
+			continue
+		}
+		for member := range strings.Lines(run(t, "systemd-analyze", "--no-pager", "syscall-filter", name)) {
+			if member = strings.TrimSpace(member); member != name && !strings.HasPrefix(member, "#") && member != "" {
+				open = append(open, member)
+			}
+		}
+	}
+	return allowed
+}
+
+// TestUnitAllowsWhatCapturesNeed: namespaces are made, bound and entered, and
+// the daemon hardens itself. What is not allowed is an error and not the end.
+func TestUnitAllowsWhatCapturesNeed(t *testing.T) {
+	allowed := allowedCalls(t, "sallyport.service")
+	for _, name := range []string{"mount", "umount2", "unshare", "setns", "clone3", "capset", "prctl", "seccomp", "landlock_restrict_self", "bind", "sendmsg", "mlockall"} {
+		if !allowed[name] {
+			t.Errorf("%s is not allowed", name)
+		}
+	}
+	for _, name := range []string{"ptrace", "bpf", "init_module", "kexec_load", "reboot", "swapon", "open_by_handle_at"} {
+		if allowed[name] {
+			t.Errorf("%s is allowed", name)
+		}
+	}
+	for _, unit := range []string{"sallyport.service", "sallyport-lock.service"} {
+		if b, err := os.ReadFile(filepath.Join(examples, "systemd", unit)); err != nil || !strings.Contains(string(b), "\nSystemCallErrorNumber=EPERM\n") {
+			t.Errorf("%s: a call that is not allowed ends the process (%v)", unit, err)
+		}
+	}
+}
