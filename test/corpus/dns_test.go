@@ -357,7 +357,7 @@ func TestDNS13TruncationAndTCP(t *testing.T) {
 }
 
 func TestDNS15Malformed(t *testing.T) {
-	begin(t)
+	alone(t) // others measure how soon they are answered
 	s := s1(t)
 	head := "\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
 	packets := []string{
@@ -383,7 +383,7 @@ func TestDNS15Malformed(t *testing.T) {
 	zeros := s.Plain(t, "192.0.2.1:53")
 	zeros.Send(t, "\xff\xff"+strings.Repeat("\x00", 0xffff))
 	zeros.Rest(t, 15*time.Second)
-	for i := range 100_000 {
+	for i := range 40_000 {
 		p := []byte(head + "\x04good\x04test\x00\x00\x01\x00\x01")
 		p[(i*7)%len(p)] ^= byte(i*131 + i>>3)
 		p[(i*13)%len(p)] ^= byte(i * 31)

@@ -475,7 +475,7 @@ func TestPOL15PlainHTTPObeysTheSameRules(t *testing.T) {
 }
 
 func TestPOL16EveryOtherPort(t *testing.T) {
-	begin(t)
+	alone(t) // it is a flood
 	s := s1(t)
 	const host = "pol16.good.test"
 	s.Expect(t, append(named(host), "conn deny port_not_allowed "+host, "http deny port_not_allowed "+host), func() {
