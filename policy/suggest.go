@@ -167,16 +167,35 @@ func (p *proposer) open(list []Blocked) []Blocked {
 }
 
 // hopeless says whether a rule could have changed the denial of an attempt,
-// or why not. What was refused for its body a rule without conditions would
-// let through, and much more.
+// or why not. What was refused for its body or header a rule without conditions
+// would let through, and much more.
 func (p *proposer) hopeless(b Blocked) (why string) {
 	if why = suggestible(b.Reason); why != "" || b.Method == "" {
 		return why
 	}
-	if d, _ := p.set.walk(p.attempt(b, "")); d.NeedsBody > 0 {
+	r := p.attempt(b, "")
+	if d, _ := p.set.walk(r); d.NeedsBody > 0 {
 		return "it was refused for its body, which is not in the log"
 	}
+	if p.set.wantsHeader(&r) {
+		return "it was refused for its header, which is not in the log"
+	}
 	return ""
+}
+
+// wantsHeader reports whether a rule would allow a request but for the header
+// that it asks for.
+func (s *Set) wantsHeader(r *Request) bool {
+	q := query{Request: r}
+	q.path, q.ambiguous = NormalPath(r.Path)
+	rules := s.index.rules(HostPattern{kind: hostExact, name: r.Host}, &s.sandboxes[r.Sandbox].members, nil)
+	q.pathed = looksAtPaths(&q, rules)
+	return slices.ContainsFunc(rules, func(x *rule) bool {
+		o := x.fit(&q)
+		asks := o.header == no
+		o.header = yes
+		return asks && o.head() != no && x.src.Action != ActionDeny && !x.expired(r.Now)
+	})
 }
 
 func (b *Blocked) join(o Blocked) {

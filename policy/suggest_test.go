@@ -158,12 +158,15 @@ func TestSuggestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestSuggestNotForBodies: what a condition on the body refused is left out,
-// because no rule that the log could tell of is as narrow.
-func TestSuggestNotForBodies(t *testing.T) {
+// TestSuggestNotForConditions: what a condition on body or header refused is
+// left out, because no rule that the log could tell of is as narrow.
+func TestSuggestNotForConditions(t *testing.T) {
 	rule := allowRule("g.test", line(1))
 	rule.GraphQL = &GraphQL{Operations: []string{"query"}}
-	out, err := Suggest(sandboxDoc(rule), []Blocked{
+	header := allowRule("h.test", line(2))
+	header.Headers = map[string][]string{"X-Env": {"staging"}}
+	out, err := Suggest(sandboxDoc(rule, header), []Blocked{
+		{Sandbox: "s1", Host: "h.test", Port: 443, Scheme: HTTPS, Method: "POST", Path: "/", Reason: NoRuleMatched, Count: 1, First: now, Last: now},
 		{Sandbox: "s1", Host: "g.test", Port: 443, Scheme: HTTPS, Method: "POST", Path: "/graphql", Reason: MethodNotAllowed, Count: 1, First: now, Last: now},
 		{Sandbox: "s1", Host: "g.test", Port: 443, Scheme: HTTPS, Method: "GET", Path: "/x", Reason: MethodNotAllowed, Count: 1, First: now, Last: now},
 	}, SuggestOptions{Now: now})
@@ -173,7 +176,7 @@ func TestSuggestNotForBodies(t *testing.T) {
 	if rules := out[0].Rules; len(rules) != 1 || !slices.Equal(rules[0].Rule.Methods, []string{"GET"}) {
 		t.Errorf("rules %+v", rules)
 	}
-	if left := out[0].Left; len(left) != 1 || left[0].Method != "POST" || !strings.Contains(left[0].Why, "body") {
+	if left := out[0].Left; len(left) != 2 || left[0].Method != "POST" || !strings.Contains(left[0].Why, "body") || !strings.Contains(left[1].Why, "header") {
 		t.Errorf("left out %+v", left)
 	}
 }

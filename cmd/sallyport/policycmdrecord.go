@@ -40,6 +40,9 @@ func (f *explainFlags) explainRecord() error {
 	then := e.Policy != nil && e.Policy.SHA256 == b.Set.SHA256()
 	if f.sandbox == "" {
 		f.sandbox = e.Sandbox.Name
+		if e.Sandbox.Parent != "" && b.Set.Sandbox(f.sandbox) == nil {
+			f.sandbox = e.Sandbox.Parent // it was narrowed for a job
+		}
 	}
 	if !f.json {
 		audit.Compact(os.Stdout, e, useColor(os.Stdout))
@@ -48,7 +51,7 @@ func (f *explainFlags) explainRecord() error {
 	f.sha256 = b.Set.SHA256()
 	out := newTrial(b).judge(f.sandbox, e.Time, q)
 	if string(out.decision.Reason) != e.Reason && then && !f.json {
-		fmt.Fprintf(os.Stderr, "sallyport: hint: the record says %s; what is decided beyond policy (addresses, limits, secrets in the request) is not in a record\n", e.Reason)
+		fmt.Fprintf(os.Stderr, "sallyport: hint: the record says %s; what is decided beyond policy (addresses, limits, secrets in the request), and what a body asked for, is not in a record\n", e.Reason)
 	}
 	return f.tell(os.Stdout, out, q)
 }

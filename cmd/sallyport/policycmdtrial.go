@@ -179,7 +179,10 @@ func (t *trial) judge(sandbox string, now time.Time, q policyfile.TestRequest) o
 
 // body reads the body that a test gives as the gateway reads one.
 func (t *trial) body(sandbox string, header http.Header, text string) *policy.Body {
-	if coding := header.Values("Content-Encoding"); len(coding) > 0 {
+	switch {
+	case text == "":
+		return policy.UnreadBody("is empty")
+	case len(header.Values("Content-Encoding")) > 0:
 		return policy.UnreadBody("is compressed")
 	}
 	return policy.ReadBody(header["Content-Type"], []byte(t.shaped(sandbox, text)))
