@@ -39,10 +39,11 @@ func paceCollector() (stop func()) {
 }
 
 // growth is how far the heap may grow over what lived at the last collection,
-// in percent.
+// in percent of that and of what the collector scans besides.
 func growth() int {
-	s := []measured.Sample{{Name: "/gc/heap/live:bytes"}}
+	s := []measured.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
 	measured.Read(s)
-	live := max(s[0].Value.Uint64(), 1<<20)
-	return max(int(smallHeap*100/live)-100, leastGrowth)
+	live := int64(s[0].Value.Uint64())
+	scanned := max(live+int64(s[1].Value.Uint64())+int64(s[2].Value.Uint64()), 1<<20)
+	return int(max((smallHeap-live)*100/scanned, leastGrowth))
 }
