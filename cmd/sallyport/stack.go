@@ -79,8 +79,6 @@ type stack struct {
 // build makes a stack. Nothing serves yet, and no policy is in force.
 func build(s settings) (_ *stack, err error) {
 	st := &stack{settings: s, commit: func() string { return "" }, noted: func(uint64) error { return nil }}
-	unpace := paceCollector()
-	st.later(func() error { unpace(); return nil })
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, st.close())
