@@ -82,6 +82,7 @@ func TestMessagesThatCannotBeLookedInto(t *testing.T) {
 func FuzzEnvelopes(f *testing.F) {
 	f.Add([]byte(envelope("gzip", "a REAL-7f3a9c51e2d84b06")+envelope("", "b")), uint8(1))
 	f.Add([]byte("\x01\x00\x00\x00\x00\x80\x00\x00\x00\x02ab"), uint8(200))
+	f.Add([]byte("\x00\x00\x00\x00\x08a REAL-7f3a9c51e2d84b06"), uint8(30)) // over the bound of two messages
 	m := maskerOf(f, "REAL-7f3a9c51e2d84b06")
 	f.Fuzz(func(t *testing.T, sent []byte, n uint8) {
 		found := false
