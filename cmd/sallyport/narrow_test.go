@@ -256,10 +256,17 @@ func TestControlCallers(t *testing.T) {
 	if code := ask(t, d, "GET", "/v1/sandboxes", nil, nil); code != http.StatusOK {
 		t.Errorf("own user: %d", code)
 	}
-	d.control.may = callers{uids: []uint32{4000000}, gid: 4000000}
+	strict := &control{d: d, may: callers{uids: []uint32{4000000}, gid: 4000000}, path: filepath.Join(t.TempDir(), "control.sock")}
+	l, err := net.Listen("unix", strict.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: strict.permitted(strict.routes()), ConnContext: withPeer}
+	go server.Serve(l)
+	defer server.Close()
 	var e apiError
 	for _, path := range []string{"/v1/sandboxes", "/healthz"} {
-		if code := ask(t, d, "GET", path, nil, &e); code != http.StatusForbidden {
+		if code := ask(t, &daemonProcess{control: strict}, "GET", path, nil, &e); code != http.StatusForbidden {
 			t.Errorf("another user at %s: %d", path, code)
 		}
 	}
