@@ -297,7 +297,7 @@ func (s *searcher) files(dir string) {
 			return fs.SkipDir
 		case d.IsDir() && strings.HasPrefix(path, "/proc/") && strings.Count(path, "/") > 2:
 			return fs.SkipDir // processes has read them
-		case d.IsDir() && slices.Contains([]string{"/usr", "/root", "/work", "/home", "/lib", "/opt"}, strings.TrimPrefix(path, dir)):
+		case d.IsDir() && slices.Contains([]string{"/usr", "/root", "/home", "/lib", "/opt"}, strings.TrimPrefix(path, dir)):
 			return fs.SkipDir // of a whole system: large, and of no gateway
 		}
 		s.file(path)
