@@ -151,10 +151,12 @@ func (g *Guard) Name(host string) *Refusal {
 }
 
 // Body returns src, from which reading ends with a *Refusal when a value
-// that is held, or an encoding of it, comes; what is before it may have been
-// read. Place is the place that is recorded. Bytes that may be the beginning
-// of a value are held back until more comes, if they are more than a slight
-// piece of it.
+// that is held, or an encoding of it, comes; what is before it, and the first
+// three quarters of it, may have been read. Place is the place that is
+// recorded. Bytes are held back, until more comes, only once three quarters of
+// a value have come: a sandbox that could see that less is held back would
+// learn a value that it does not have, bit by bit. One that has all of it is
+// what the guard is there for.
 func (g *Guard) Body(src io.Reader, place string) io.Reader {
 	if g.out.text == nil {
 		return src
@@ -215,13 +217,10 @@ func (w *watchedBody) Read(b []byte) (int, error) {
 			w.err, w.held = refusal, nil
 			return 0, w.err
 		}
-		keep := len(text)
+		keep, from, give := len(text), w.given, len(text)
 		if err == nil {
 			keep = w.o.text.open(text)
-		}
-		from, give := w.given, max(keep, w.given)
-		if w.o.text.slight(text[keep:]) {
-			give = len(text)
+			give = max(from, w.o.text.grave(text, keep))
 		}
 		w.held, w.given = append(w.held[:0], text[keep:]...), give-keep
 		w.ready = text[from:give]

@@ -6,8 +6,8 @@ import "encoding/binary"
 // and tells what they hold from how it is framed. It changes nothing.
 type frames struct {
 	raw   []byte // as it came, and has not gone out
-	plain []byte // payload of messages in raw
-	at    []int  // of each byte of plain: where in raw it stands
+	plain []byte // payload of messages in raw, and what is kept of it
+	at    []int  // of each byte of plain: where in raw it stands; below 0: it has gone out
 
 	control   []byte // payload of the control frame under way
 	controlAt []int  // like at
@@ -125,12 +125,12 @@ func (f *frames) over() {
 	}
 }
 
-// release returns what may go out when the payload from keep on may not, and
-// forgets it.
-func (f *frames) release(keep int, last bool) []byte {
+// release returns what may go out when the payload from give on may not, and
+// forgets it, but for the payload from keep on.
+func (f *frames) release(keep, give int, last bool) []byte {
 	cut := len(f.raw)
-	if keep < len(f.plain) {
-		cut = f.at[keep]
+	if give < len(f.plain) {
+		cut = max(0, f.at[give])
 	}
 	if f.aside && !last {
 		cut = min(cut, f.begins) // a control frame is judged when it is whole

@@ -38,7 +38,7 @@ func (r *maskedMessages) Read(b []byte) (int, error) {
 			keep = r.m.seek.open(r.plain)
 		}
 		r.cover(r.plain, r.at, keep)
-		r.ready = r.release(keep, err != nil)
+		r.ready = r.release(keep, keep, err != nil)
 	}
 	if len(r.ready) > 0 {
 		n := copy(b, r.ready)

@@ -151,7 +151,7 @@ func goesOver[T string | []byte](l *loose, text T, i int, s spot) (end int, ok b
 	if i < k || k > 0 && text[i-1] != v.text[k-1] || string(text[i-k:i]) != v.text[:k] {
 		return 0, false
 	}
-	end, fate := follow(text, i, v, k)
+	end, _, fate := follow(text, i, v, k)
 	return end, fate == entire
 }
 
@@ -164,12 +164,13 @@ const (
 	entire       // to the end of the value
 )
 
-// follow says how far text goes along with v from v.text[k] on.
-func follow[T string | []byte](text T, i int, v *looseValue, k int) (end int, fate along) {
+// follow says how far text goes along with v from v.text[k] on: to text[end],
+// and to v.text[reached].
+func follow[T string | []byte](text T, i int, v *looseValue, k int) (end, reached int, fate along) {
 	line, breaks := lineLeast, 0 // bytes since the last break, and its length
 	for k < len(v.text) {
 		if i >= len(text) {
-			return i, part
+			return i, k, part
 		}
 		c, u := text[i], unit{}
 		if isEscape(c) {
@@ -183,16 +184,16 @@ func follow[T string | []byte](text T, i int, v *looseValue, k int) (end int, fa
 		case c == v.text[k] && !u.cut:
 			i, k, line, breaks = i+1, k+1, line+1, 0
 		case u.cut:
-			return i, part
+			return i, k, part
 		case v.wrapped && (line >= lineLeast || breaks == 1) && (c == '\r' || c == '\n'):
 			i, line, breaks = i+1, 0, breaks+1
 		case v.wrapped && (line >= lineLeast || breaks == 1) && u.n == 1 && (u.b[0] == '\r' || u.b[0] == '\n'):
 			i, line, breaks = i+u.size, 0, breaks+1
 		default:
-			return i, apart
+			return i, k, apart
 		}
 	}
-	return i, entire
+	return i, k, entire
 }
 
 // open returns where in text a value may have begun that goes on behind its
@@ -213,7 +214,7 @@ func (l *loose) open(text []byte) int {
 			}
 		}
 		for _, v := range l.starts[c] {
-			if _, fate := follow(text, i, &l.values[v], 0); fate == part {
+			if _, _, fate := follow(text, i, &l.values[v], 0); fate == part {
 				return i
 			}
 		}
@@ -239,7 +240,7 @@ func (l *loose) tail(text []byte) (n int, inside bool) {
 		for i := range l.values {
 			v := &l.values[i]
 			for k := 1; k < len(v.text); k++ {
-				end, fate := follow(text, skip, v, k)
+				end, _, fate := follow(text, skip, v, k)
 				inside = inside || fate == part && (skip == 0 && end > 0 || end-skip >= minRaw)
 				if fate == entire && len(v.text)-k >= minRaw {
 					n = max(n, end)

@@ -270,7 +270,7 @@ func naive(m *Masker, text string) string {
 	}
 	for i := range text {
 		for k := range m.seek.loose.values {
-			if end, fate := follow(text, i, &m.seek.loose.values[k], 0); fate == entire {
+			if end, _, fate := follow(text, i, &m.seek.loose.values[k], 0); fate == entire {
 				fill(out[i:end])
 			}
 		}

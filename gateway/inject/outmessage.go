@@ -6,7 +6,8 @@ import "io"
 // the handshake, from which reading ends with a *Refusal when a message
 // holds a value that is held, or an encoding of it. The bytes stay as they
 // are; those of a message that may be the beginning of a value are held back
-// until more of it comes, or it ends. Compressed messages are not looked into.
+// until more of it comes, or it ends, once three quarters of the value have
+// come (see Body). Compressed messages are not looked into.
 func (g *Guard) Messages(src io.Reader) io.Reader {
 	if g.out.text == nil {
 		return src
@@ -59,10 +60,11 @@ func (w *watchedMessages) judge(last bool) error {
 	if refusal := exfiltration(w.uses); refusal != nil {
 		return refusal
 	}
-	keep := len(w.plain)
+	keep, give := len(w.plain), len(w.plain)
 	if !last {
 		keep = w.o.text.open(w.plain)
+		give = w.o.text.grave(w.plain, keep)
 	}
-	w.ready = w.release(keep, last)
+	w.ready = w.release(keep, give, last)
 	return nil
 }
