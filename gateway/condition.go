@@ -15,17 +15,14 @@ import (
 // without it depends on that. No more of the body is held than the policy
 // asks for, and what was read is what is forwarded.
 func (r *request) decideByBody(d policy.Decision) policy.Decision {
-	if d.NeedsBody <= 0 || r.body != nil {
-		return d
-	}
-	r.body = r.readBody(d.NeedsBody)
+	r.body = r.readBody(d.NeedsBody, d.BodyForms)
 	d = r.snap.decide(r.policyRequest())
 	d.Message = r.snap.held().Cover(d.Message) // it may repeat a word of the body
 	return d
 }
 
 // readBody reads a body of at most so many bytes and keeps what it has read.
-func (r *request) readBody(most int64) *policy.Body {
+func (r *request) readBody(most int64, forms policy.BodyForms) *policy.Body {
 	switch codings := r.in.Header["Content-Encoding"]; {
 	case r.in.ContentLength == 0 || r.in.Body == nil:
 		return policy.UnreadBody("is empty")
@@ -48,7 +45,7 @@ func (r *request) readBody(most int64) *policy.Body {
 	case int64(len(data)) > most:
 		return policy.UnreadBody(fmt.Sprintf("is larger than the %d bytes that it is decided by", most))
 	}
-	return policy.ReadBody(r.in.Header["Content-Type"], data)
+	return policy.ReadBody(r.in.Header["Content-Type"], data, forms)
 }
 
 // source is the request's body from its first byte on.

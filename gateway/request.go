@@ -36,6 +36,7 @@ type request struct {
 	taken     []byte       // of the body, to look at it
 
 	decision policy.Decision
+	charged  meters // those from which it was taken before its body was looked at
 	meters   meters
 	plan     *inject.Plan
 	patterns []inject.Use // keys of known formats

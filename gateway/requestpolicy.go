@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"slices"
+
 	"sallyport/policy"
 )
 
@@ -9,7 +11,13 @@ func (r *request) askPolicy() *policy.Decision {
 	if r.c.internal {
 		return nil
 	}
-	d := r.decideByBody(r.snap.decide(r.policyRequest()))
+	d := r.snap.decide(r.policyRequest())
+	if d.NeedsBody > 0 && r.body == nil {
+		if why := r.checkSandboxLimits(); why != nil {
+			return why
+		}
+		d = r.decideByBody(d)
+	}
 	if d.Verdict != policy.Allow {
 		return &d
 	}
@@ -27,6 +35,18 @@ func (r *request) policyRequest() policy.Request {
 	return q
 }
 
+// checkSandboxLimits takes the request from what the sandbox may use before
+// its body is looked at, which costs more than a head does.
+func (r *request) checkSandboxLimits() *policy.Decision {
+	r.charged = r.g.allowances.of(r.snap.Policy, r.c.sandbox, nil)
+	for _, w := range r.charged {
+		if d := w.request(r.in.ContentLength); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
 // checkLimits takes the request from what the sandbox and the rule may use.
 func (r *request) checkLimits() *policy.Decision {
 	if r.c.internal {
@@ -34,6 +54,9 @@ func (r *request) checkLimits() *policy.Decision {
 	}
 	r.meters = r.g.allowances.of(r.snap.Policy, r.c.sandbox, r.decision.Rule)
 	for _, w := range r.meters {
+		if slices.Contains(r.charged, w) {
+			continue
+		}
 		if d := w.request(r.in.ContentLength); d != nil {
 			d.Rule = r.decision.Rule
 			return d

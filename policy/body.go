@@ -15,6 +15,20 @@ const (
 	bodyJSONRPC                     // JSON-RPC 2.0, as MCP speaks it
 )
 
+// BodyForms are forms that a body may be taken for. The zero value is none.
+type BodyForms uint8
+
+// AnyBodyForm is every form.
+const AnyBodyForm = BodyForms(1<<bodyGraphQL | 1<<bodyJSONRPC)
+
+// has reports whether a form is among them.
+func (s BodyForms) has(f bodyForm) bool { return s&(1<<f) != 0 }
+
+// maxBodyItems bounds what one body may ask for.
+const maxBodyItems = 1024
+
+var errManyItems = fmt.Errorf("asks for more than %d things", maxBodyItems)
+
 // String names the form in messages.
 func (f bodyForm) String() string {
 	if f == bodyGraphQL {
@@ -45,9 +59,9 @@ type bodyReading struct {
 }
 
 // ReadBody reads a whole body, decoded from its content codings, as the
-// conditions of rules look at it. contentType is the request's Content-Type
-// fields.
-func ReadBody(contentType []string, data []byte) *Body {
+// conditions of rules look at it, for the forms that a decision asked for.
+// contentType is the request's Content-Type fields.
+func ReadBody(contentType []string, data []byte, forms BodyForms) *Body {
 	if fault := bodyType(contentType); fault != "" {
 		return UnreadBody(fault)
 	}
@@ -55,9 +69,14 @@ func ReadBody(contentType []string, data []byte) *Body {
 	if err != nil {
 		return UnreadBody(err.Error())
 	}
-	b := &Body{size: int64(len(data))}
-	b.forms[bodyGraphQL] = readGraphQL(&v)
-	b.forms[bodyJSONRPC] = readJSONRPC(&v)
+	b := UnreadBody("was read for another form")
+	b.size = int64(len(data))
+	if forms.has(bodyGraphQL) {
+		b.forms[bodyGraphQL] = readGraphQL(&v)
+	}
+	if forms.has(bodyJSONRPC) {
+		b.forms[bodyJSONRPC] = readJSONRPC(&v)
+	}
 	return b
 }
 
@@ -99,6 +118,9 @@ func each(v *jsonValue, read func(*jsonValue) ([]bodyItem, error)) bodyReading {
 		items, err := read(&list[i])
 		if err != nil {
 			return bodyReading{fault: err.Error()}
+		}
+		if len(out.items)+len(items) > maxBodyItems {
+			return bodyReading{fault: errManyItems.Error()}
 		}
 		out.items = append(out.items, items...)
 	}

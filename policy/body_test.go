@@ -7,7 +7,9 @@ import (
 	"testing"
 )
 
-func jsonBody(text string) *Body { return ReadBody([]string{"application/json"}, []byte(text)) }
+func jsonBody(text string) *Body {
+	return ReadBody([]string{"application/json"}, []byte(text), AnyBodyForm)
+}
 
 // TestJSONRPCCondition holds what a rule's condition on JSON-RPC admits, and
 // that what two servers could read in two ways admits nothing.
@@ -164,12 +166,12 @@ func TestGraphQLCondition(t *testing.T) {
 	} {
 		t.Run("type "+name, func(t *testing.T) {
 			r := post("g.test", "/graphql")
-			r.Body = ReadBody(contentType, []byte(`{"query":"{viewer}"}`))
+			r.Body = ReadBody(contentType, []byte(`{"query":"{viewer}"}`), AnyBodyForm)
 			wantReason(t, s, r, UninspectableBody)
 		})
 	}
 	r := post("g.test", "/graphql")
-	r.Body = ReadBody([]string{"application/json; charset=UTF-8"}, []byte(`{"query":"{viewer}"}`))
+	r.Body = ReadBody([]string{"application/json; charset=UTF-8"}, []byte(`{"query":"{viewer}"}`), AnyBodyForm)
 	wantReason(t, s, r, RuleAllow)
 	r.Query = "query=mutation{x}"
 	wantReason(t, s, r, QueryNotAllowed)

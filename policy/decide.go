@@ -54,7 +54,7 @@ func (s *Set) decide(q *query, m *members) Decision {
 	} else {
 		d = s.allow(q, &a)
 	}
-	d.NeedsBody = a.needsBody
+	d.NeedsBody, d.BodyForms = a.needsBody, a.bodyForms
 	return d
 }
 
@@ -66,6 +66,7 @@ type admission struct {
 	inject    []string
 	addresses []netip.Prefix
 	needsBody int64 // bytes of the body on which it depends; 0: on none
+	bodyForms BodyForms
 }
 
 // gather matches every allow rule and joins what the matching ones carry.
@@ -79,6 +80,7 @@ func gather(q *query, rules []*rule) admission {
 		if o := r.fit(q); o.whole() == no {
 			if q.Body == nil && o.head() != no && !r.expired(q.Now) {
 				a.needsBody = max(a.needsBody, r.body.max)
+				a.bodyForms |= 1 << r.body.form
 			}
 			continue
 		}
@@ -153,6 +155,7 @@ func (s *Set) spare(q *query, denied Decision) Decision {
 	return Decision{
 		Verdict:   Allow,
 		NeedsBody: max(d.NeedsBody, denied.NeedsBody),
+		BodyForms: d.BodyForms | denied.BodyForms,
 		Reason:    ReportMode,
 		Rule:      denied.Rule,
 		Relay:     relay,

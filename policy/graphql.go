@@ -5,8 +5,12 @@ import (
 	"fmt"
 )
 
-// maxGraphQLDepth bounds how deep a document may be nested.
-const maxGraphQLDepth = 100
+// maxGraphQLDepth and maxOperations bound how deep a document may be nested
+// and how many operations it may have.
+const (
+	maxGraphQLDepth = 100
+	maxOperations   = 64
+)
 
 // readDocument returns the root fields of every operation of a GraphQL
 // document: which one is executed is for the server to choose. What servers
@@ -17,20 +21,16 @@ func readDocument(text string) ([]bodyItem, error) {
 	if err := p.document(); err != nil {
 		return nil, err
 	}
-	var out []bodyItem
+	roots := rootFields{fragments: p.fragments, visited: map[bodyItem]bool{}, seen: map[bodyItem]bool{}}
 	for _, op := range p.operations {
-		roots := rootFields{fragments: p.fragments, seen: map[string]bool{}, fields: map[string]bool{}}
-		if err := roots.of(op.selection); err != nil {
+		if err := roots.of(op.kind, op.selection); err != nil {
 			return nil, err
 		}
-		for _, f := range roots.order {
-			out = append(out, bodyItem{word: op.kind, part: f})
-		}
 	}
-	if len(out) == 0 {
+	if len(roots.items) == 0 {
 		return nil, errors.New("has a document without an operation")
 	}
-	return out, nil
+	return roots.items, nil
 }
 
 // operation is one operation of a document.
@@ -46,31 +46,40 @@ type selection struct {
 	spreads []string // names of fragments
 }
 
-// rootFields gathers the fields of a selection and of the fragments in it.
+// rootFields gathers the fields of the operations of a document, those of the
+// fragments in them too. A field counts once for each kind of operation, and a
+// fragment is looked into once for each: documents are as small as the work
+// that they make.
 type rootFields struct {
 	fragments map[string]*selection
-	seen      map[string]bool // fragments
-	fields    map[string]bool
-	order     []string
+	visited   map[bodyItem]bool // fragments, by the kind of operation
+	seen      map[bodyItem]bool
+	items     []bodyItem // what is seen, in its order
 }
 
-func (r *rootFields) of(s *selection) error {
+func (r *rootFields) of(kind string, s *selection) error {
 	for _, f := range s.fields {
-		if !r.fields[f] {
-			r.fields[f] = true
-			r.order = append(r.order, f)
-		}
-	}
-	for _, name := range s.spreads {
-		if r.seen[name] {
+		x := bodyItem{word: kind, part: f}
+		if r.seen[x] {
 			continue
 		}
-		r.seen[name] = true
+		if len(r.items) == maxBodyItems {
+			return errManyItems
+		}
+		r.seen[x] = true
+		r.items = append(r.items, x)
+	}
+	for _, name := range s.spreads {
+		x := bodyItem{word: kind, part: name}
+		if r.visited[x] {
+			continue
+		}
+		r.visited[x] = true
 		f := r.fragments[name]
 		if f == nil {
 			return fmt.Errorf("has a document with the fragment %s, which it does not define", shownWord(name))
 		}
-		if err := r.of(f); err != nil {
+		if err := r.of(kind, f); err != nil {
 			return err
 		}
 	}
@@ -111,6 +120,9 @@ func (p *graphQLParser) definition() error {
 		return p.fragment()
 	default:
 		return errNoDocument
+	}
+	if len(p.operations) == maxOperations {
+		return fmt.Errorf("has a document with more than %d operations", maxOperations)
 	}
 	s := &selection{}
 	p.operations = append(p.operations, operation{kind, s})

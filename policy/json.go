@@ -19,7 +19,9 @@ const (
 	jsonObject
 )
 
-// jsonValue is a JSON value. Of numbers and booleans only the kind is kept.
+// jsonValue is a JSON value. Of numbers and booleans only the kind is kept, and
+// of what lies deeper than anybody looks too: the list of a batch, and the
+// members of a message and of its params.
 type jsonValue struct {
 	kind    jsonKind
 	text    string // of a string, decoded
@@ -132,7 +134,9 @@ func (r *jsonReader) object(depth int) (jsonValue, error) {
 		if err != nil {
 			return v, err
 		}
-		v.members = append(v.members, jsonMember{key, x})
+		if depth <= 2 {
+			v.members = append(v.members, jsonMember{key, x})
+		}
 		r.blank()
 	}
 	return v, nil
@@ -151,7 +155,12 @@ func (r *jsonReader) array(depth int) (jsonValue, error) {
 		if err != nil {
 			return v, err
 		}
-		v.list = append(v.list, x)
+		if depth == 0 {
+			if len(v.list) == maxBodyItems {
+				return v, errManyItems
+			}
+			v.list = append(v.list, x)
+		}
 		r.blank()
 	}
 	return v, nil

@@ -32,7 +32,7 @@ func lawBodies() []*Body {
 		`{"query":"{a}"}`, `{"query":"{a b1}"}`, `{"query":"{b1}"}`, `{"query":"mutation{a}"}`, `{"query":"{a} mutation M{b}"}`, `{"query":"{c}"}`,
 		`{"query":"{a}","variables":{"x":"` + strings.Repeat("x", 80) + `"}}`, `{"method":"ping","params":"` + strings.Repeat("x", 80) + `"}`, `no`,
 	} {
-		out = append(out, ReadBody([]string{"application/json"}, []byte(text)))
+		out = append(out, ReadBody([]string{"application/json"}, []byte(text), AnyBodyForm))
 	}
 	return out
 }

@@ -100,8 +100,9 @@ type Decision struct {
 
 	// NeedsBody is not 0 when the decision may be another one once the body
 	// is known: at most so many bytes of it are to be read, and the request
-	// decided again with what ReadBody makes of them.
+	// decided again with what ReadBody makes of them for BodyForms.
 	NeedsBody int64
+	BodyForms BodyForms
 }
 
 // Would is the denial that a sandbox in report mode was spared.

@@ -185,7 +185,7 @@ func (t *trial) body(sandbox string, header http.Header, text string) *policy.Bo
 	case len(header.Values("Content-Encoding")) > 0:
 		return policy.UnreadBody("is compressed")
 	}
-	return policy.ReadBody(header["Content-Type"], []byte(t.shaped(sandbox, text)))
+	return policy.ReadBody(header["Content-Type"], []byte(t.shaped(sandbox, text)), policy.AnyBodyForm)
 }
 
 // plan asks what becomes of placeholders and credentials in the request.
