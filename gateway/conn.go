@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -246,10 +247,17 @@ func (c *conn) explainNamed(ctx context.Context) {
 		c.serveTLS(ctx, first, &d)
 	case looksLikeHTTP(first):
 		c.scheme = policy.HTTP
+		first = c.client.peekOn(namesHost, c.g.Limits.MaxHead, c.g.Limits.HelloTimeout)
 		c.explainPlain(c.named(first, d))
 	default:
 		c.refuse(d)
 	}
+}
+
+// namesHost says whether the first bytes of a plain request have its host, or
+// its whole head.
+func namesHost(first []byte) bool {
+	return http1.PeekHost(first) != "" || bytes.Contains(first, []byte("\r\n\r\n"))
 }
 
 // named finds in the first bytes of a plain request which denied name was

@@ -47,6 +47,21 @@ func (m *meter) peek(wait time.Duration) ([]byte, error) {
 	return m.held, errors.Join(err, m.Conn.SetReadDeadline(time.Time{}))
 }
 
+// peekOn reads on behind what was peeked until enough says that it does, it is
+// most bytes long, or wait is over.
+func (m *meter) peekOn(enough func([]byte) bool, most int, wait time.Duration) []byte {
+	_ = m.Conn.SetReadDeadline(time.Now().Add(wait)) // an error comes again from Read
+	for b := make([]byte, peekSize); !enough(m.held) && len(m.held) < most; {
+		n, err := m.Conn.Read(b)
+		m.took(n)
+		if m.held = append(m.held, b[:n]...); err != nil {
+			break
+		}
+	}
+	_ = m.Conn.SetReadDeadline(time.Time{}) // likewise
+	return m.held
+}
+
 func (m *meter) took(n int) {
 	m.in.Add(int64(n))
 	if m.used != nil {

@@ -158,7 +158,11 @@ func (o *origin) mux() *http.ServeMux {
 			w.Header().Set("X-T", "tv")
 			w.Header().Set(http.TrailerPrefix+"X-Un", "un")
 		},
-		"/hang": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done(); close(o.cancelled) },
+		"/hang": func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // only then is a client that goes seen
+			<-r.Context().Done()
+			close(o.cancelled)
+		},
 		"/forever": func(w http.ResponseWriter, r *http.Request) { // a stream without an end
 			for r.Context().Err() == nil {
 				if _, err := w.Write(make([]byte, 32<<10)); err != nil {

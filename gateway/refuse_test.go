@@ -296,3 +296,37 @@ func TestForget(t *testing.T) {
 		ended(t, c, cutWithin)
 	}
 }
+
+// TestDeniedNameIsReadToTheHost: which denied name was meant is known also
+// where Host comes late: behind a long target, or in a later segment.
+func TestDeniedNameIsReadToTheHost(t *testing.T) {
+	l := newLab(t)
+	l.load()
+	for name, pieces := range map[string][]string{
+		"long target": {"GET /" + strings.Repeat("7", 3000) + " HTTP/1.1\r\nHost: long.evil.test\r\n\r\n"},
+		"two pieces":  {"GET / HTTP/1.1\r\nX-Pad: " + strings.Repeat("a", 100) + "\r\n", "Host: late.evil.test\r\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := l.dialAddr(t.Context(), netip.AddrPortFrom(l.g.Pool.Denied(false), 80))
+			must(t, err)
+			defer c.Close()
+			must(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+			for i, p := range pieces {
+				if i > 0 {
+					time.Sleep(50 * time.Millisecond) // another segment
+				}
+				_, err := io.WriteString(c, p)
+				must(t, err)
+			}
+			r, err := http.ReadResponse(bufio.NewReader(c), nil)
+			must(t, err)
+			r.Body.Close()
+			if r.StatusCode != http.StatusForbidden {
+				t.Errorf("answered with %d", r.StatusCode)
+			}
+			l.await(t, "the denied name", func(e *audit.Event) bool {
+				return e.Kind == audit.KindConn && e.Verdict == "deny" && strings.HasSuffix(e.Host, ".evil.test")
+			})
+		})
+	}
+}
