@@ -125,6 +125,8 @@ func reasonOf(e *Event) string {
 		return token(e.Would.Reason, 64)
 	case e.Reason != "":
 		return token(e.Reason, 64)
+	case e.Kind == KindPolicy && e.Error != nil:
+		return "not_loaded"
 	case e.Error != nil:
 		return token(e.Error.Class, 64)
 	case e.Note != nil:

@@ -82,6 +82,10 @@ func outcome(e *Event) string {
 // textOf is the free text, where it says more than the columns.
 func textOf(e *Event) string {
 	switch {
+	case e.Error != nil && e.Error.Class == RejectedCA && e.Message != "": // the message says what the client wants
+		return RejectedCA + ": " + Escape(e.Message, 256)
+	case e.Kind == KindPolicy && e.Error != nil:
+		return Escape(e.Message, 256) + ": " + Escape(e.Error.Detail, 256)
 	case e.Error != nil && e.Error.Detail != "":
 		return Escape(e.Error.Detail, 256)
 	case e.Kind == KindAudit, e.Kind == KindAlert, e.Kind == KindPolicy, e.Kind == KindSandbox:

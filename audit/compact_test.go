@@ -56,6 +56,19 @@ func TestCompactLine(t *testing.T) {
 				Bytes: &Bytes{Sent: 10, Received: 20}, DurationMS: 12.5, Error: &Error{Class: "dial", Detail: "refused\nby peer"}},
 			"01:02:03.004 END   ci   http GET  a.test/x                        dial              502 sent=10 received=20 12.5ms refused\\nby peer\n",
 		},
+		"authority not trusted": {
+			Event{Time: at("01:02:03.004"), Kind: KindTLS, Phase: PhaseDecision, Verdict: "deny", Reason: "protocol_error", Sandbox: ci, Host: "a.test", Port: 443,
+				TLS: &TLS{Mode: "intercept", Alert: "unknown certificate authority"}, Error: &Error{Class: RejectedCA, Detail: "tls: bad record MAC"},
+				Message: "the client does not trust the gateway's certificate authority; curl wants CURL_CA_BUNDLE"},
+			"01:02:03.004 DENY  ci   tls  intercept a.test:443                      protocol_error    " +
+				"client_rejected_ca: the client does not trust the gateway's certificate authority; curl wants CURL_CA_BUNDLE\n",
+		},
+		"policy not loaded": {
+			Event{Time: at("01:02:03.004"), Kind: KindPolicy, Phase: PhaseEvent, Severity: High, Policy: &Policy{Generation: 3},
+				Message: "policy was not loaded; what was in force stays", Error: &Error{Class: "detail", Detail: "p.hcl:3: no such attribute"}},
+			"01:02:03.004 EVENT! -    policy -    -                               not_loaded        " +
+				"generation 3 policy was not loaded; what was in force stays: p.hcl:3: no such attribute\n",
+		},
 		"end of a command": {
 			Event{Time: at("01:02:03.004"), Kind: KindSandbox, Phase: PhaseEnd, Sandbox: ci, Run: &Run{Exit: &exit}},
 			"01:02:03.004 END   ci   sandbox -    -                               -                 exit=3\n",

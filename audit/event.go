@@ -207,8 +207,17 @@ type Bytes struct {
 
 // Error is why an admitted attempt ended badly.
 type Error struct {
-	Class  string `json:"class"` // dns, dial, timeout, upstream_tls, client_rejected_ca, reset, protocol, detail
+	Class  string `json:"class"` // one of ErrorClasses
 	Detail string `json:"detail,omitempty"`
+}
+
+// RejectedCA is the class of a handshake that a client broke off because it does
+// not trust the gateway's certificate authority.
+const RejectedCA = "client_rejected_ca"
+
+// ErrorClasses lists every Class of an Error.
+func ErrorClasses() []string {
+	return []string{"dns", "dial", "timeout", "upstream_tls", RejectedCA, "reset", "protocol", "detail"}
 }
 
 // Run is the command of a `run` sandbox, at its start and its end.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -138,7 +139,7 @@ func csvHeader() []string {
 func csvRow(e *Event) []string {
 	row := []string{
 		string(appendTime(nil, e.Time)), number(e.Seq), e.ID, string(e.Kind), string(e.Phase), e.Verdict, "", e.Reason, string(e.Severity),
-		"", "", endpoint(e.Src), endpoint(e.Dst), e.Proto, e.Host, number(uint64(e.Port)), "", "", "", "", "", "", "", "", "", "",
+		"", "", endpoint(e.Src), endpoint(e.Dst), e.Proto, csvHost(e), number(uint64(e.Port)), "", "", "", "", "", "", "", "", "", "",
 		"", "", number(e.Count), e.Conn, e.Req, e.Alert, "", e.Message,
 	}
 	set := func(i int, s string) { row[i] = s }
@@ -172,11 +173,11 @@ func csvRow(e *Event) []string {
 	if e.Policy != nil {
 		set(26, number(e.Policy.Generation))
 	}
-	names := ""
+	var secrets []string
 	for _, u := range e.Secrets {
-		names += u.Action + " " + u.Name + "; "
+		secrets = append(secrets, u.Action+" "+u.Name)
 	}
-	set(27, names)
+	set(27, strings.Join(secrets, "; "))
 	if e.Error != nil {
 		set(32, e.Error.Class+" "+e.Error.Detail)
 	}
@@ -184,6 +185,20 @@ func csvRow(e *Event) []string {
 		row[i] = cell(row[i])
 	}
 	return row
+}
+
+// csvHost is the host, or where it is none that a rule could name, what was
+// written for one.
+func csvHost(e *Event) string {
+	switch {
+	case e.Host == "" && e.DNS != nil:
+		return e.DNS.QName
+	case e.Host == "" && e.Authority != "":
+		return e.Authority
+	case e.Host == "":
+		return e.SNI
+	}
+	return e.Host
 }
 
 func number(n uint64) string {
@@ -204,10 +219,21 @@ func endpoint(a *Addr) string {
 }
 
 // cell makes s plain ASCII and keeps a spreadsheet from taking it for a
-// formula: one that begins like one gets an apostrophe before it.
+// formula: one that begins like one gets an apostrophe before it. Escapes are
+// those of JSON, but for the quote, which the form has its own way for.
 func cell(s string) string {
 	quoted := appendString(nil, s, capPath)
-	s = string(quoted[1 : len(quoted)-1])
+	quoted = quoted[1 : len(quoted)-1]
+	out := make([]byte, 0, len(quoted))
+	for i := 0; i < len(quoted); i++ {
+		if quoted[i] == '\\' && i+1 < len(quoted) {
+			if i++; quoted[i] != '"' {
+				out = append(out, '\\')
+			}
+		}
+		out = append(out, quoted[i])
+	}
+	s = string(out)
 	if s != "" {
 		switch s[0] {
 		case '=', '+', '-', '@', '\\', '\'', '|', '%', ' ':

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,6 +147,30 @@ func TestExportMaps(t *testing.T) {
 	for _, test := range tests {
 		if got := dig(t, export(t, test.format, test.event), test.path); got != test.want {
 			t.Errorf("%s %s = %v, want %v", test.format, test.path, got, test.want)
+		}
+	}
+}
+
+func TestExportCSVIsForPeople(t *testing.T) {
+	e := denial("")
+	e.Reason, e.DNS.QName = "bad_hostname", "bad name.test"
+	e.Rule = &Rule{ID: `sandbox "ci" allow "a.test"`}
+	e.Secrets = []SecretUse{{Name: "A", Action: "injected"}, {Name: "B", Action: "masked"}}
+	var b bytes.Buffer
+	x, err := NewExporter(&b, FormatCSV, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(x.Write(e), x.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(&b).ReadAll()
+	if err != nil || len(rows) != 2 {
+		t.Fatalf("%v, %v", rows, err)
+	}
+	for column, want := range map[string]string{"host": "bad name.test", "rule": `sandbox "ci" allow "a.test"`, "secrets": "injected A; masked B"} {
+		if got := rows[1][slices.Index(rows[0], column)]; got != want {
+			t.Errorf("%s = %q, want %q", column, got, want)
 		}
 	}
 }

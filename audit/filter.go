@@ -13,7 +13,7 @@ type Filter struct {
 
 	Sandbox string // name or ID
 	Host    string // glob: * is any run of characters, ? is one
-	Reason  string // also of a denial that report mode spared
+	Reason  string // also of a denial that report mode spared, or the class of an error
 	Verdict string // allow or deny
 	Kind    string
 	Conn    string
@@ -46,7 +46,7 @@ func (f Filter) Match(e *Event) bool {
 		f.Req != "" && e.Req != f.Req:
 		return false
 	}
-	if f.Reason != "" && e.Reason != f.Reason && (e.Would == nil || e.Would.Reason != f.Reason) {
+	if f.Reason != "" && e.Reason != f.Reason && (e.Would == nil || e.Would.Reason != f.Reason) && (e.Error == nil || e.Error.Class != f.Reason) {
 		return false
 	}
 	if f.Sandbox != "" && (e.Sandbox == nil || (e.Sandbox.Name != f.Sandbox && e.Sandbox.ID != f.Sandbox)) {
@@ -107,7 +107,7 @@ func newSieve(f Filter) *sieve {
 	}
 	add(`"kind":`, f.Kind)
 	add(`"verdict":`, f.Verdict)
-	add(`"reason":`, f.Reason)
+	add(`:`, f.Reason) // of the member reason, or of the class of the error
 	add(`"conn":`, f.Conn)
 	add(`"req":`, f.Req)
 	if f.Blocked {

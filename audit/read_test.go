@@ -42,7 +42,7 @@ func TestReadFilters(t *testing.T) {
 	events := []*Event{
 		{Kind: KindDNS, Phase: PhaseDecision, Verdict: "deny", Reason: "host_not_allowed", Sandbox: &Sandbox{Name: "ci", ID: "1"}, Host: "a.test"},
 		{Kind: KindHTTP, Phase: PhaseDecision, Verdict: "allow", Reason: "rule_allow", Sandbox: &Sandbox{Name: "ci", ID: "1"}, Host: "b.test", Conn: "c1", Req: "r1"},
-		{Kind: KindHTTP, Phase: PhaseEnd, Sandbox: &Sandbox{Name: "ci", ID: "1"}, Host: "b.test", Conn: "c1", Req: "r1"},
+		{Kind: KindHTTP, Phase: PhaseEnd, Sandbox: &Sandbox{Name: "ci", ID: "1"}, Host: "b.test", Conn: "c1", Req: "r1", Error: &Error{Class: "reset"}},
 		{Kind: KindHTTP, Phase: PhaseDecision, Verdict: "deny", Reason: "placeholder_leak", Severity: Critical, Sandbox: &Sandbox{Name: "dev", ID: "2"}, Host: "c.b.test"},
 		{Kind: KindPacket, Phase: PhaseDecision, Verdict: "deny", Reason: "udp_blocked", Sandbox: &Sandbox{ID: "3"}, Dst: &Addr{IP: "192.0.2.1", Port: 9}},
 		{Kind: KindHTTP, Phase: PhaseDecision, Verdict: "allow", Reason: "report_mode", Would: &Would{"deny", "path_not_allowed"}, Sandbox: &Sandbox{Name: "dev", ID: "2"}, Host: "d.test"},
@@ -65,6 +65,8 @@ func TestReadFilters(t *testing.T) {
 		"sandbox id":      {Filter{Sandbox: "3"}, []string{""}},
 		"reason":          {Filter{Reason: "udp_blocked"}, []string{""}},
 		"spared reason":   {Filter{Reason: "path_not_allowed"}, []string{"d.test"}},
+		"error class":     {Filter{Reason: "reset"}, []string{"b.test"}},
+		"class of a name": {Filter{Reason: "reset", Sandbox: "ci"}, []string{"b.test"}},
 		"verdict":         {Filter{Verdict: "allow"}, []string{"b.test", "d.test"}},
 		"kind":            {Filter{Kind: "dns"}, []string{"a.test"}},
 		"host":            {Filter{Host: "b.test"}, []string{"b.test", "b.test"}},

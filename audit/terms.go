@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"crypto/sha256"
+	"slices"
 	"strings"
 )
 
@@ -205,9 +206,12 @@ func (f Filter) terms() []string {
 			list = append(list, term(dim, value))
 		}
 	}
-	if f.Sandbox != "" && f.Reason != "" {
+	switch {
+	case slices.Contains(ErrorClasses(), f.Reason): // classes of errors are not in the index
+		add(dimSandbox, f.Sandbox)
+	case f.Sandbox != "" && f.Reason != "":
 		add(dimSandboxReason, f.Sandbox+"\n"+f.Reason)
-	} else {
+	default:
 		add(dimSandbox, f.Sandbox)
 		add(dimReason, f.Reason)
 	}

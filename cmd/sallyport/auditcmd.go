@@ -48,7 +48,7 @@ func (f *rangeFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.until, "until", "", "before this time")
 	fs.StringVar(&f.sandbox, "sandbox", "", "only of this sandbox, by name or id")
 	fs.StringVar(&f.host, "host", "", "only of hosts that match this glob")
-	fs.StringVar(&f.reason, "reason", "", "only with this reason")
+	fs.StringVar(&f.reason, "reason", "", "only with this reason, or this class of error")
 	fs.StringVar(&f.kind, "kind", "", "only of this kind")
 	fs.StringVar(&f.verdict, "verdict", "", "only what was decided so: allow or deny")
 	fs.BoolVar(&f.json, "json", false, "JSON")

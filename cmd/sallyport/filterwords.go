@@ -16,7 +16,7 @@ func checkFilter(f audit.Filter) error {
 		what, got string
 		names     []string
 	}{
-		{"reason", f.Reason, policyfile.Reasons()},
+		{"reason", f.Reason, slices.Concat(policyfile.Reasons(), audit.ErrorClasses())},
 		{"kind", f.Kind, audit.Kinds()},
 		{"verdict", f.Verdict, []string{"allow", "deny"}},
 	} {

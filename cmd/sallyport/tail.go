@@ -56,7 +56,7 @@ goes on with what comes, without a gap.`,
 	fs.StringVar(&f.since, "since", "", "from this time on: a duration such as 1h or 7d, or RFC 3339")
 	fs.StringVar(&f.sandbox, "sandbox", "", "only of this sandbox, by name or id")
 	fs.StringVar(&f.host, "host", "", "only of hosts that match this glob")
-	fs.StringVar(&f.reason, "reason", "", "only with this reason")
+	fs.StringVar(&f.reason, "reason", "", "only with this reason, or this class of error")
 	fs.StringVar(&f.kind, "kind", "", "only of this kind: dns, conn, packet, tls, http, ws, …")
 	fs.StringVar(&f.verdict, "verdict", "", "only what was decided so: allow or deny")
 	fs.StringVarP(&f.output, "output", "o", "compact", "form: compact, json, ecs, ocsf, otlp, csv")

@@ -110,6 +110,18 @@ func TestWatchFilter(t *testing.T) {
 	m.see(t, "without", []string{"a.test", "c.test"}, "filter:")
 }
 
+func TestWatchDetailWraps(t *testing.T) {
+	m := screen()
+	m.event("b.test", "deny", func(e *audit.Event) {
+		e.Kind, e.Reason, e.Error = audit.KindTLS, "protocol_error", &audit.Error{Class: audit.RejectedCA, Detail: "tls: bad record MAC"}
+		e.Message = strings.Repeat("a client that does not trust ", 6) + "THE END"
+	})
+	m.press("/", audit.RejectedCA, "enter")
+	m.see(t, "the class in the filter", []string{"alerts: 1"})
+	m.press("enter")
+	m.see(t, "the whole message", []string{"THE END", "error      client_rejected_ca tls: bad record MAC"})
+}
+
 func TestWatchDetail(t *testing.T) {
 	m := screen()
 	m.event("b.test", "deny", func(e *audit.Event) {

@@ -133,13 +133,19 @@ func (m *watchModel) detail() []string {
 	var out []string
 	add := func(name string, format string, args ...any) {
 		if text := audit.Escape(fmt.Sprintf(format, args...), 1000); strings.Trim(text, " :0") != "" {
-			out = append(out, fmt.Sprintf("%-10s %s", name, text))
+			for line := range strings.SplitSeq(lipgloss.Wrap(text, max(10, m.width-11), ""), "\n") {
+				out = append(out, fmt.Sprintf("%-10s %s", name, line))
+				name = ""
+			}
 		}
 	}
 	add("time", "%s", e.Time.Local().Format("2006-01-02 15:04:05.000"))
 	add("what", "%s %s %s", e.Kind, e.Phase, e.Verdict)
 	add("reason", "%s", e.Reason)
 	add("message", "%s", e.Message)
+	if e.Error != nil {
+		add("error", "%s %s", e.Error.Class, e.Error.Detail)
+	}
 	if e.Would != nil {
 		add("would", "%s %s", e.Would.Verdict, e.Would.Reason)
 	}
