@@ -163,6 +163,10 @@ func TestGraphQLCondition(t *testing.T) {
 	for name, contentType := range map[string][]string{
 		"none": nil, "twice": {"application/json", "application/json"}, "a document": {"application/graphql"}, "a form": {"application/x-www-form-urlencoded"},
 		"several parts": {"multipart/form-data; boundary=x"}, "UTF-16": {"application/json; charset=utf-16"}, "broken": {"application/json; x"},
+		"a charset that goes on": {"application/json; charset*1=utf-7"}, "an encoded charset": {"application/json; charset*=x''utf-7"}, "both": {"application/json; charset*0*=x''utf-7"},
+		"two charsets": {"application/json; charset=utf-8; charset=utf-7"}, "another parameter": {"application/json; charset=utf-8; profile=x"},
+		"a folded letter": {"application/j\u017fon"}, "a folded charset": {"application/json; char\u017fet=utf-8"}, "two in one": {"application/json, text/plain"},
+		"an escaped charset": {`application/json; charset="utf\-8"`}, "a comment": {"application/json (x); charset=utf-8"},
 	} {
 		t.Run("type "+name, func(t *testing.T) {
 			r := post("g.test", "/graphql")
@@ -171,8 +175,10 @@ func TestGraphQLCondition(t *testing.T) {
 		})
 	}
 	r := post("g.test", "/graphql")
-	r.Body = ReadBody([]string{"application/json; charset=UTF-8"}, []byte(`{"query":"{viewer}"}`), AnyBodyForm)
-	wantReason(t, s, r, RuleAllow)
+	for _, contentType := range []string{"application/json", "Application/JSON", "application/json;charset=utf-8", "application/json; charset=UTF-8", `application/json ;	Charset="Utf-8" `, "application/json;"} {
+		r.Body = ReadBody([]string{contentType}, []byte(`{"query":"{viewer}"}`), AnyBodyForm)
+		wantReason(t, s, r, RuleAllow)
+	}
 	r.Query = "query=mutation{x}"
 	wantReason(t, s, r, QueryNotAllowed)
 	r.Method, r.Body = "GET", UnreadBody("is empty")
