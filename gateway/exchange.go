@@ -33,6 +33,7 @@ type exchange struct {
 	early    earlyHints
 	attempt  upstream.Attempt
 	masked   maskedUses
+	edged    atomic.Bool // a range of the answer cut a value
 	revoked  atomic.Pointer[policy.Decision]
 	hijacked atomic.Pointer[hijackedConn]
 

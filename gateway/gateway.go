@@ -276,6 +276,7 @@ type sandboxState struct {
 	explain *rate.Limiter
 	refusal *pace
 	used    usage
+	edges   atomic.Int64 // of ranges that cut a value, by answers
 }
 
 // usage is what one life of a sandbox has sent and received, in bytes, over

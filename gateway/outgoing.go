@@ -18,7 +18,7 @@ import (
 func (x *exchange) outgoing() (*http.Request, error) {
 	r := x.r
 	out := r.in.WithContext(r.in.Context()) // a copy
-	out.Header = r.in.Header.Clone()
+	out.Header = r.header.Clone()
 	out.URL = outgoingURL(r)
 	if out.URL.Opaque == "" && out.URL.EscapedPath() != r.path {
 		return nil, errTarget
@@ -27,7 +27,6 @@ func (x *exchange) outgoing() (*http.Request, error) {
 	if r.in.ProtoMajor == 2 && isExtendedConnect(r.in) {
 		upgradeExtendedConnect(out)
 	} else {
-		dropHopByHop(out.Header, r.websocket)
 		if r.in.ContentLength == 0 {
 			out.Body = http.NoBody
 		} else {
@@ -41,6 +40,10 @@ func (x *exchange) outgoing() (*http.Request, error) {
 	}
 	if r.plan == nil {
 		return out, nil
+	}
+	if x.rangesSpent() && len(r.plan.Covered()) > 0 {
+		out.Header.Del("Range") // so that answers come whole
+		out.Header.Del("If-Range")
 	}
 	if r.in.ProtoMajor == 2 {
 		// What is put into a body may need all of it. Of HTTP/1.1 the guard
@@ -69,6 +72,44 @@ func outgoingURL(r *request) *url.URL {
 	return u
 }
 
+// hopByHop are the fields that are for the next hop, whatever Connection names.
+func hopByHop() []string {
+	return []string{"Keep-Alive", "Te", "Transfer-Encoding", "Proxy-Connection", "Proxy-Authorization", "Http2-Settings"}
+}
+
+// settleHeader makes the header as it is to leave, but for the secrets. Nothing
+// is decided by a field that does not reach the host: a client takes any out by
+// naming it in Connection.
+func (r *request) settleHeader() *policy.Decision {
+	r.header = r.in.Header
+	if isExtendedConnect(r.in) {
+		return nil
+	}
+	for _, name := range splitList(r.in.Header["Connection"]) {
+		if endToEnd(name) {
+			return deny(policy.ProtocolError, "the Connection field names one that is not for one hop")
+		}
+	}
+	for _, name := range append(hopByHop(), "Connection", "Upgrade") {
+		if _, ok := r.in.Header[name]; ok {
+			r.header = r.in.Header.Clone()
+			dropHopByHop(r.header, r.websocket)
+			break
+		}
+	}
+	return nil
+}
+
+// endToEnd reports whether a field says how a request is read or who asks. No
+// client means it for the next hop alone.
+func endToEnd(name string) bool {
+	switch name = textproto.CanonicalMIMEHeaderKey(name); name {
+	case "Authorization", "Cookie", "Host", "Trailer", "Transfer-Encoding":
+		return true
+	}
+	return strings.HasPrefix(name, "Content-")
+}
+
 // dropHopByHop removes what is meant for the next hop only (RFC 9110,
 // section 7.6.1). A WebSocket handshake keeps its offer.
 func dropHopByHop(h http.Header, websocket bool) {
@@ -81,7 +122,7 @@ func dropHopByHop(h http.Header, websocket bool) {
 			h.Del(textproto.TrimString(name))
 		}
 	}
-	for _, name := range []string{"Keep-Alive", "Te", "Transfer-Encoding", "Proxy-Connection", "Proxy-Authorization", "Http2-Settings"} {
+	for _, name := range hopByHop() {
 		h.Del(name)
 	}
 	h.Del("Connection")

@@ -122,7 +122,10 @@ func (x *exchange) mask(resp *http.Response) error {
 	if m == nil {
 		return nil
 	}
-	if err := m.Response(resp, func(name, place string) { x.masked.add(name, place) }); err != nil {
+	if resp.StatusCode == http.StatusPartialContent && x.rangesSpent() {
+		return errors.Join(errUnmaskable, errRangesSpent)
+	}
+	if err := m.Response(resp, x.covered); err != nil {
 		return errors.Join(errUnmaskable, err)
 	}
 	if stream, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
@@ -132,6 +135,25 @@ func (x *exchange) mask(resp *http.Response) error {
 		resp.Body = &lookedInto{resp.Body, x}
 	}
 	return nil
+}
+
+// edgesMost is how many answers to requests for ranges may cut a value, in one
+// life of a sandbox. What is covered of such an answer tells a guess of a piece
+// of the value from others: behind them, answers come whole.
+const edgesMost = 3
+
+// errRangesSpent is a partial answer that was not asked for.
+var errRangesSpent = errors.New("the answer is partial, and no range was asked for: too many before cut a secret")
+
+// rangesSpent says whether edgesMost has been reached.
+func (x *exchange) rangesSpent() bool { return x.r.g.state(x.r.c.sandbox.ID).edges.Load() >= edgesMost }
+
+// covered notes that a value was covered in the answer.
+func (x *exchange) covered(name, place string) {
+	x.masked.add(name, place)
+	if place == inject.EdgeOfRange && !x.edged.Swap(true) {
+		x.r.g.state(x.r.c.sandbox.ID).edges.Add(1)
+	}
 }
 
 // errUnmaskable is an answer whose body cannot be read, and so not masked.

@@ -197,8 +197,9 @@ func follow[T string | []byte](text T, i int, v *looseValue, k int) (end, reache
 }
 
 // open returns where in text a value may have begun that goes on behind its
-// end; len(text) when none has.
-func (l *loose) open(text []byte) int {
+// end, and whose it is; len(text) when none has. Where no more than an escape
+// has begun, the owner is below 0.
+func (l *loose) open(text []byte) (start, owner int) {
 	for i := max(0, len(text)-l.longest+1); i < len(text); i++ {
 		c := text[i]
 		if len(l.starts[c]) == 0 && !isEscape(c) {
@@ -207,7 +208,7 @@ func (l *loose) open(text []byte) int {
 		if isEscape(c) {
 			u := unescapeAt(text, i)
 			if u.cut {
-				return i
+				return i, -1
 			}
 			if u.size > 0 {
 				c = u.b[0]
@@ -215,11 +216,11 @@ func (l *loose) open(text []byte) int {
 		}
 		for _, v := range l.starts[c] {
 			if _, _, fate := follow(text, i, &l.values[v], 0); fate == part {
-				return i
+				return i, l.values[v].owner
 			}
 		}
 	}
-	return len(text)
+	return len(text), -1
 }
 
 // remainder says whether b may be what is left of an escape.
@@ -233,20 +234,22 @@ func remainder(b []byte) bool {
 }
 
 // tail returns how much of the beginning of text is the end of a value, of
-// minRaw bytes and more, and whether all of it is inside one. The first escape
-// may be cut.
-func (l *loose) tail(text []byte) (n int, inside bool) {
+// minRaw bytes and more, and whether all of it is inside one, and whose it is.
+// The first escape may be cut.
+func (l *loose) tail(text []byte) (n int, inside bool, owner int) {
 	for skip := 0; skip < min(maxEscape, len(text)) && (skip == 0 || remainder(text[:skip])); skip++ {
 		for i := range l.values {
 			v := &l.values[i]
 			for k := 1; k < len(v.text); k++ {
 				end, _, fate := follow(text, skip, v, k)
-				inside = inside || fate == part && (skip == 0 && end > 0 || end-skip >= minRaw)
-				if fate == entire && len(v.text)-k >= minRaw {
-					n = max(n, end)
+				if fate == part && (skip == 0 && end > 0 || end-skip >= minRaw) {
+					inside, owner = true, v.owner
+				}
+				if fate == entire && len(v.text)-k >= minRaw && end > n {
+					n, owner = end, v.owner
 				}
 			}
 		}
 	}
-	return n, inside
+	return n, inside, owner
 }

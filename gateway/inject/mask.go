@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -110,18 +111,28 @@ func (m *Masker) Reader(src io.Reader, hit func(name string)) io.Reader {
 }
 
 // part is Reader for a part of a representation: pieces of a value at its
-// beginning and end are covered as well.
-func (m *Masker) part(src io.Reader, hit func(name string)) io.Reader {
-	return &maskReader{m: m, src: src, hit: hit, edges: true, first: true}
+// beginning and end are covered as well, and edge is called for each. Reading
+// one of less than minPart bytes is an error.
+func (m *Masker) part(src io.Reader, hit, edge func(name string)) io.Reader {
+	return &maskReader{m: m, src: src, hit: hit, edge: edge, least: minPart, first: true}
 }
+
+// minPart is the shortest part of a representation that is looked into, in
+// bytes. What is covered of a shorter one would tell guesses of a piece of a
+// value from others.
+const minPart = 32
+
+// errShortPart ends a part of less than minPart bytes.
+var errShortPart = fmt.Errorf("response: a part of a body of less than %d bytes cannot be looked into", minPart)
 
 type maskReader struct {
 	m     *Masker
 	src   io.Reader
 	hit   func(name string)
-	edges bool // src is a part of a whole
-	first bool // nothing of it has been judged
-	firm  bool // how long src is has been said: no piece of a value goes out before the rest
+	edge  func(name string) // src is a part of a whole, and this is called for what its edges cut; nil: it is a whole
+	least int               // how long such a part is at least, in bytes
+	first bool              // nothing of it has been judged
+	firm  bool              // how long src is has been said: no piece of a value goes out before the rest
 
 	held    []byte // read, and not judged yet
 	given   int    // how many bytes of held have been given back
@@ -171,6 +182,10 @@ func (r *maskReader) fill(b []byte) []byte {
 		if err != nil {
 			r.err = err
 		}
+		if err != nil && r.first && n > 0 && n < r.least {
+			r.err = errShortPart
+			return nil
+		}
 		if r.first && err == nil && n < r.m.seek.longest {
 			r.held = append(r.held[:0], text...) // too little to know a piece by
 			continue
@@ -180,11 +195,11 @@ func (r *maskReader) fill(b []byte) []byte {
 			keep = r.m.seek.open(text)
 		}
 		spans := r.spans(text, keep)
-		if r.edges {
+		if r.edge != nil {
 			spans = append(spans, r.cut(text, err != nil)...)
 		}
 		from, give := r.given, max(keep, r.given)
-		if !r.edges && !r.firm && r.m.seek.slight(text[keep:]) {
+		if r.edge == nil && !r.firm && r.m.seek.slight(text[keep:]) {
 			give = n
 		}
 		r.held = append(r.held[:0], text[keep:]...)
@@ -218,29 +233,38 @@ func (r *maskReader) spans(text []byte, keep int) []span {
 
 // cut returns the pieces of values of minRaw bytes and more by which the
 // first text begins and the last one ends, and a text that is all inside one,
-// however short: asked for bit by bit, it would be the value.
+// however short: asked for bit by bit, it would be the value. It calls edge for
+// each.
 func (r *maskReader) cut(text []byte, last bool) (spans []span) {
-	for _, p := range r.m.seek.patterns {
-		if r.first && last && len(text) > 0 && strings.Contains(p, string(text)) {
-			spans = append(spans, span{0, len(text)})
+	add := func(owner, start, end int) {
+		spans = append(spans, span{start, end})
+		if owner >= 0 {
+			r.edge(r.m.names[owner])
+		}
+	}
+	for i, p := range r.m.seek.patterns {
+		if r.first && last && len(text) > 0 && len(text) < len(p) && strings.Contains(p, string(text)) {
+			add(r.m.seek.owner[i], 0, len(text))
 		}
 		for n := min(len(p)-1, len(text)); n >= minRaw; n-- {
 			if r.first && strings.HasSuffix(p, string(text[:n])) {
-				spans = append(spans, span{0, n})
+				add(r.m.seek.owner[i], 0, n)
 				break
 			}
 		}
 	}
 	if l := r.m.seek.loose; l != nil && r.first {
-		n, inside := l.tail(text)
+		n, inside, owner := l.tail(text)
 		if last && inside {
 			n = len(text)
 		}
-		spans = append(spans, span{0, n})
+		if n > 0 {
+			add(owner, 0, n)
+		}
 	}
 	r.first = false
-	if open := r.m.seek.open(text); last && len(text)-open >= minRaw {
-		spans = append(spans, span{open, len(text)})
+	if open, owner := r.m.seek.opened(text); last && len(text)-open >= minRaw {
+		add(owner, open, len(text))
 	}
 	return spans
 }

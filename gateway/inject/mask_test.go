@@ -251,7 +251,13 @@ func TestPartOfAValueAtTheEdgesOfARange(t *testing.T) {
 		"ARI3456":             "ARI3456",
 		"x sk-REAL0123456789": "x " + strings.Repeat("*", 17),
 	} {
-		got, err := io.ReadAll(m.part(strings.NewReader(text), noHit))
+		hits := 0
+		part := m.part(strings.NewReader(text), func(string) { hits-- }, func(string) { hits++ }).(*maskReader)
+		part.least = 0
+		got, err := io.ReadAll(part)
+		if whole := strings.Contains(text, "sk-REAL0123456789"); hits > 0 != (want != text && !whole) {
+			t.Errorf("%q: %d pieces of values are told", text, hits)
+		}
 		if err != nil || string(got) != want {
 			t.Errorf("%q became %q, want %q (%v)", text, got, want, err)
 		}

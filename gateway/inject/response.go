@@ -8,6 +8,10 @@ import (
 	"strings"
 )
 
+// EdgeOfRange is the place of a piece of a value by which a part of a body, as
+// the answer to a request for a range, begins or ends, or in which it lies.
+const EdgeOfRange = "edge of a range"
+
 // Response covers values in the head, the body and the trailers of a
 // response, which are changed in place; hit is called for each value with the
 // place where it stood, for the body and the trailers while they are read.
@@ -16,7 +20,8 @@ import (
 // Lengths stay as they are, unless the body is compressed: then it is
 // decompressed and compressed anew, and its length is not announced. So is a
 // message that is compressed by itself, but not compressed anew. A body
-// in a coding that cannot be undone is an error, and must not be delivered.
+// in a coding that cannot be undone is an error, and must not be delivered; so
+// is a part of a body of less than 32 bytes.
 //
 // For an upgrade (101) only the head is changed; Reader covers what the
 // upstream sends then.
@@ -46,7 +51,10 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 			if severalParts(resp.Header) {
 				return errors.New("response: parts of a body in one answer cannot be looked into")
 			}
-			body.Reader = m.part(resp.Body, inBody)
+			if n := resp.ContentLength; n > 0 && n < minPart {
+				return errShortPart
+			}
+			body.Reader = m.part(resp.Body, inBody, func(name string) { hit(name, EdgeOfRange) })
 		} else {
 			body.Reader = &maskReader{m: m, src: resp.Body, hit: inBody, firm: resp.ContentLength > 0}
 		}

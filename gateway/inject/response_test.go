@@ -117,6 +117,7 @@ func TestResponseThatCannotBeLookedInto(t *testing.T) {
 			r.Header.Set("Content-Type", "multipart/byteranges; boundary=b")
 			r.StatusCode = 206
 		},
+		"short part":      func(r *http.Response) { r.Header.Set("Content-Range", "bytes 0-0/9"); r.StatusCode = 206 },
 		"part of a coded": func(r *http.Response) { r.Header.Set("Content-Encoding", "gzip"); r.StatusCode = 206 },
 	} {
 		resp := respond("", strings.NewReader("x"), 1)
@@ -125,6 +126,19 @@ func TestResponseThatCannotBeLookedInto(t *testing.T) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
+	t.Run("short part of unknown length", func(t *testing.T) {
+		for text, whole := range map[string]bool{"": true, "x": false, reflected[:4]: false, strings.Repeat("x", 31): false, strings.Repeat("x", 32): true} {
+			resp := respond("", strings.NewReader(text), -1)
+			resp.Header.Set("Content-Range", "bytes 0-9/99")
+			resp.StatusCode = 206
+			if err := m.Response(resp, func(string, string) {}); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(resp.Body); (err == nil) != whole || err == nil && string(got) != text || err != nil && len(got) > 0 {
+				t.Errorf("%q: %q, %v", text, got, err)
+			}
+		}
+	})
 	t.Run("broken", func(t *testing.T) {
 		for _, coding := range []string{"gzip", "deflate", "br", "zstd"} {
 			resp := respond(coding, strings.NewReader("\x1f\x8b\x08no such thing at all \x00\xff"), -1)

@@ -91,22 +91,31 @@ func each[T string | []byte](s *seeker, text T, found func(owner, start, end int
 // open returns where in text a pattern may have begun that goes on behind
 // its end; len(text) when none has.
 func (s *seeker) open(text []byte) int {
-	if s.loose == nil {
-		return s.exact(text)
-	}
-	return min(s.exact(text), s.loose.open(text))
+	i, _ := s.opened(text)
+	return i
 }
 
-// exact is open of the patterns as they are.
-func (s *seeker) exact(text []byte) int {
+// opened is open, and whose the pattern is; below 0: it cannot be told.
+func (s *seeker) opened(text []byte) (start, owner int) {
+	start, owner = s.exact(text)
+	if s.loose != nil {
+		if i, o := s.loose.open(text); i < start {
+			return i, o
+		}
+	}
+	return start, owner
+}
+
+// exact is opened of the patterns as they are.
+func (s *seeker) exact(text []byte) (start, owner int) {
 	for i := max(0, len(text)-s.exactly+1); i < len(text); i++ {
 		for _, p := range s.first[text[i]] {
 			if pattern := s.patterns[p]; len(pattern) > len(text)-i && bytes.HasPrefix([]byte(pattern[:len(text)-i]), text[i:]) {
-				return i
+				return i, s.owner[p]
 			}
 		}
 	}
-	return len(text)
+	return len(text), -1
 }
 
 // slightMost is the most bytes of a value that may go out before it is known

@@ -195,7 +195,9 @@ func TestMaskRanges(t *testing.T) {
 	for _, r := range [][2]int{{0, begin + 9}, {begin + 3, len(page(f)) - 1}, {begin + 8, begin + len(real) - 5}, {begin, begin + len(real) - 1}, {begin - 4, begin + len(real) + 4}} {
 		a := s.get(t, "https://"+host+"/0/range", "Authorization: Bearer $API_KEY", fmt.Sprintf("Range: bytes=%d-%d", r[0], r[1]))
 		want := page(f)[r[0] : r[1]+1]
-		if a.Status != http.StatusPartialContent || len(a.Body) != len(want) {
+		if len(want) < 32 {
+			refused(t, a, "uninspectable_body")
+		} else if a.Status != http.StatusPartialContent || len(a.Body) != len(want) {
 			t.Errorf("%v: %d with %d bytes, not %d", r, a.Status, len(a.Body), len(want))
 		}
 		for i := range len(real) - 6 {
