@@ -23,7 +23,7 @@ func (r *request) decideByBody(d policy.Decision) policy.Decision {
 
 // readBody reads a body of at most so many bytes and keeps what it has read.
 func (r *request) readBody(most int64, forms policy.BodyForms) *policy.Body {
-	switch codings := r.in.Header["Content-Encoding"]; {
+	switch codings := r.header["Content-Encoding"]; {
 	case r.in.ContentLength == 0 || r.in.Body == nil:
 		return policy.UnreadBody("is empty")
 	case r.in.ContentLength > most:
@@ -45,7 +45,7 @@ func (r *request) readBody(most int64, forms policy.BodyForms) *policy.Body {
 	case int64(len(data)) > most:
 		return policy.UnreadBody(fmt.Sprintf("is larger than the %d bytes that it is decided by", most))
 	}
-	return policy.ReadBody(r.in.Header["Content-Type"], data, forms)
+	return policy.ReadBody(r.header["Content-Type"], data, forms)
 }
 
 // source is the request's body from its first byte on.

@@ -32,6 +32,7 @@ type request struct {
 	query     string
 	authority string // as sent
 	websocket bool
+	header    http.Header  // as it is to leave, without the secrets; it is not written to
 	body      *policy.Body // nil: not looked at
 	taken     []byte       // of the body, to look at it
 
@@ -83,6 +84,7 @@ func (g *Gateway) serveRequest(c *conn, w http.ResponseWriter, in *http.Request)
 		(*request).checkMethod,
 		(*request).checkAuthority,
 		(*request).checkUpgrade,
+		(*request).settleHeader,
 		(*request).askPolicy,
 		(*request).checkLimits,
 		(*request).checkExfiltration,

@@ -30,7 +30,7 @@ func (r *request) policyRequest() policy.Request {
 	q := r.c.sandbox.Request(policy.StageRequest)
 	q.Host, q.Port, q.Scheme = r.c.host, r.c.dst.Port(), r.c.scheme
 	q.Method, q.Path, q.Query, q.WebSocket = r.method, r.path, r.query, r.websocket
-	q.Header, q.Body = r.in.Header, r.body
+	q.Header, q.Body = r.header, r.body
 	q.Now = r.g.Now()
 	return q
 }
