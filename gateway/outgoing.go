@@ -41,6 +41,10 @@ func (x *exchange) outgoing() (*http.Request, error) {
 	if r.plan == nil {
 		return out, nil
 	}
+	if x.rangesSpent() && len(r.plan.Covered()) > 0 {
+		out.Header.Del("Range") // so that answers come whole
+		out.Header.Del("If-Range")
+	}
 	if r.in.ProtoMajor == 2 {
 		// What is put into a body may need all of it. Of HTTP/1.1 the guard
 		// waits no longer than this.
