@@ -185,7 +185,7 @@ func follow[T string | []byte](text T, i int, v *looseValue, k int) (end, reache
 			i, k, line, breaks = i+1, k+1, line+1, 0
 		case u.cut:
 			return i, k, part
-		case v.wrapped && (line >= lineLeast || breaks == 1) && (c == '\r' || c == '\n'):
+		case v.wrapped && (line >= lineLeast || breaks == 1) && (c == '\n' || c == '\r' && (i+1 == len(text) || text[i+1] == '\n')):
 			i, line, breaks = i+1, 0, breaks+1
 		case v.wrapped && (line >= lineLeast || breaks == 1) && u.n == 1 && (u.b[0] == '\r' || u.b[0] == '\n'):
 			i, line, breaks = i+u.size, 0, breaks+1
