@@ -17,41 +17,69 @@ const (
 	maxUnpacked = 32 << 20
 )
 
-// envelopeCoding returns the coding in which the messages of a body are
-// compressed, each by itself, as those of gRPC, gRPC-Web and Connect may be;
-// "" for none.
-func envelopeCoding(h http.Header) string {
+// envelopeKind is how a body is cut into messages, each of which may be
+// compressed by itself.
+type envelopeKind uint8
+
+const (
+	noEnvelopes     envelopeKind = iota
+	binaryEnvelopes              // of gRPC, gRPC-Web and Connect
+	textEnvelopes                // of gRPC-Web, in base64
+)
+
+// envelopesOf returns the kind of the messages of a body, and the coding in
+// which those that are compressed are; "" for none.
+func envelopesOf(h http.Header) (kind envelopeKind, coding string) {
 	media, _, _ := strings.Cut(strings.ToLower(h.Get("Content-Type")), ";")
 	media = strings.TrimSpace(media)
-	field := ""
+	field := "Grpc-Encoding"
 	switch {
 	case strings.HasPrefix(media, "application/grpc-web-text"):
-		return "" // it is base64, which is known as such, of what is not compressed
+		kind = textEnvelopes
 	case strings.HasPrefix(media, "application/grpc"):
-		field = "Grpc-Encoding"
+		kind = binaryEnvelopes
 	case strings.HasPrefix(media, "application/connect+"):
-		field = "Connect-Content-Encoding"
+		kind, field = binaryEnvelopes, "Connect-Content-Encoding"
 	default:
-		return ""
+		return noEnvelopes, ""
 	}
-	code := strings.ToLower(strings.TrimSpace(strings.Join(h[field], ",")))
-	if code == "identity" {
-		return ""
+	coding = strings.ToLower(strings.TrimSpace(strings.Join(h[field], ",")))
+	if coding == "identity" {
+		coding = ""
 	}
-	return code
+	return kind, coding
 }
 
-// envelopes returns src, a stream of messages of which each may be compressed,
-// with values covered in them. A compressed message with a value goes on
-// without compression; all others as they came.
-func (m *Masker) envelopes(coding string, src io.Reader, hit func(name string)) (io.Reader, error) {
-	c, err := codecOf(coding)
-	if err != nil {
-		return nil, err
+// errPackedText is an answer of which no message is looked into.
+var errPackedText = errors.New("messages that are compressed and then in base64 cannot be looked into")
+
+// unpacks says whether messages of a kind and a coding can be looked into.
+func (k envelopeKind) unpacks(coding string) error {
+	switch {
+	case k == noEnvelopes || coding == "":
+		return nil
+	case k == textEnvelopes:
+		return errPackedText
+	}
+	_, err := codecOf(coding)
+	return err
+}
+
+// messages returns src, a stream of messages that can be looked into, with
+// values covered in them. A compressed message with a value goes on without
+// compression; all others as they came. One that is compressed, although the
+// answer names no coding, ends the stream. firm is that of a maskReader.
+func (m *Masker) messages(kind envelopeKind, coding string, src io.Reader, hit func(name string), firm bool) io.Reader {
+	switch kind {
+	case textEnvelopes:
+		src = &textMessages{src: src}
+	case binaryEnvelopes:
+		c, _ := codecOf(coding) // nothing undoes none
+		src = &envelopeReader{m: m, c: c, src: src, hit: hit}
 	}
 	// Over the whole once more: what stands over the bounds of messages is read
 	// by nobody as it is meant, but all of it can be read.
-	return m.Reader(&envelopeReader{m: m, c: c, src: src, hit: hit}, hit), nil
+	return &maskReader{m: m, src: src, hit: hit, firm: firm}
 }
 
 type envelopeReader struct {
@@ -88,6 +116,9 @@ func (r *envelopeReader) Read(b []byte) (int, error) {
 	}
 }
 
+// errUnnamed ends a stream.
+var errUnnamed = errors.New("response: a message is compressed, and the answer does not say how")
+
 // next begins a message.
 func (r *envelopeReader) next() error {
 	var head [envelopeHead]byte
@@ -99,6 +130,9 @@ func (r *envelopeReader) next() error {
 		r.out.Write(head[:])
 		r.open = &maskReader{m: r.m, src: &exactly{src: r.src, left: int64(size)}, hit: r.hit, firm: true}
 		return nil
+	}
+	if r.c.decoder == nil {
+		return errUnnamed
 	}
 	if size > maxPacked {
 		return fmt.Errorf("response: a compressed message of %d bytes is not looked into", size)

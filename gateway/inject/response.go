@@ -33,35 +33,34 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 	}
 	inBody := func(name string) { hit(name, "response body") }
 	body := &maskedBody{m: m, resp: resp, src: resp.Body, hit: hit}
-	code, packed := strings.ToLower(strings.TrimSpace(strings.Join(resp.Header["Content-Encoding"], ","))), envelopeCoding(resp.Header)
+	code := strings.ToLower(strings.TrimSpace(strings.Join(resp.Header["Content-Encoding"], ",")))
+	kind, packed := envelopesOf(resp.Header)
+	partial := resp.StatusCode == http.StatusPartialContent
 	switch {
 	case resp.Body == http.NoBody || resp.Request != nil && resp.Request.Method == http.MethodHead:
 		return nil
 	case resp.ContentLength == 0:
 		body.Reader = resp.Body // over HTTP/2, trailers may come all the same
-	case (code == "" || code == "identity") && packed != "":
-		r, err := m.envelopes(packed, resp.Body, inBody)
-		if err != nil {
-			return fmt.Errorf("response: %w", err)
-		}
-		body.Reader, resp.ContentLength = r, -1
-		resp.Header.Del("Content-Length")
-	case code == "" || code == "identity":
-		if resp.StatusCode == http.StatusPartialContent {
-			if severalParts(resp.Header) {
-				return errors.New("response: parts of a body in one answer cannot be looked into")
-			}
-			if n := resp.ContentLength; n > 0 && n < minPart {
-				return errShortPart
-			}
-			body.Reader = m.part(resp.Body, inBody, func(name string) { hit(name, EdgeOfRange) })
-		} else {
-			body.Reader = &maskReader{m: m, src: resp.Body, hit: inBody, firm: resp.ContentLength > 0}
-		}
-	case resp.StatusCode == http.StatusPartialContent:
+	case kind.unpacks(packed) != nil:
+		return fmt.Errorf("response: %w", kind.unpacks(packed))
+	case partial && kind != noEnvelopes:
+		return errors.New("response: a part of a body of messages cannot be looked into")
+	case partial && code != "" && code != "identity":
 		return fmt.Errorf("response: a part of a body in the coding %.40q cannot be looked into", code)
+	case partial && severalParts(resp.Header):
+		return errors.New("response: parts of a body in one answer cannot be looked into")
+	case partial && resp.ContentLength > 0 && resp.ContentLength < minPart:
+		return errShortPart
+	case partial:
+		body.Reader = m.part(resp.Body, inBody, func(name string) { hit(name, EdgeOfRange) })
+	case code == "" || code == "identity":
+		body.Reader = m.messages(kind, packed, resp.Body, inBody, resp.ContentLength > 0)
+		if packed != "" {
+			resp.ContentLength = -1
+			resp.Header.Del("Content-Length")
+		}
 	default:
-		r, err := recode(code, resp.Body, func(r io.Reader) io.Reader { return m.Reader(r, inBody) })
+		r, err := recode(code, resp.Body, func(r io.Reader) io.Reader { return m.messages(kind, packed, r, inBody, false) })
 		if err != nil {
 			return fmt.Errorf("response: %w", err)
 		}
