@@ -1,9 +1,13 @@
 package gateway
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"sallyport/policy"
 )
@@ -27,5 +31,105 @@ func TestRequestLimitBeforeBody(t *testing.T) {
 		if resp.StatusCode != tt.status {
 			t.Errorf("request %d, %s: %d %s, want %d", n, tt.method, resp.StatusCode, got, tt.status)
 		}
+	}
+}
+
+// TestHeldBodiesAreBounded: bodies that are decided by and that their clients
+// do not end are held up to a bound, which what has ended gives back.
+func TestHeldBodiesAreBounded(t *testing.T) {
+	l := newLab(t)
+	o := l.origin(t, "http/1.1")
+	l.allow("api.test", o.port, func(r *policy.Rule) {
+		r.JSONRPC = &policy.JSONRPC{Methods: []string{"ping"}, Max: policy.MostInspect}
+	})
+	l.load()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client := l.client(t, true)
+	ping := func() int {
+		resp, _, err := body(client.Post(o.address("api.test/echo"), "application/json", strings.NewReader(`{"method":"ping"}`)))
+		must(t, err)
+		return resp.StatusCode
+	}
+	answers := make(chan int, 32)
+	var wg sync.WaitGroup
+	for range cap(answers) {
+		unfinished, end := io.Pipe()
+		wg.Go(func() {
+			_, _ = io.WriteString(end, " ") // a body that is refused is not read
+			<-ctx.Done()
+			_ = end.Close() // a pipe's never fails
+		})
+		wg.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, "POST", o.address("api.test/echo"), unfinished)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("Content-Type", "application/json")
+			if resp, _, err := body(client.Do(req)); err == nil {
+				answers <- resp.StatusCode
+			}
+		})
+	}
+	const fit = sandboxHolds / (policy.MostInspect + 1)
+	for range cap(answers) - fit {
+		if code := <-answers; code != http.StatusTooManyRequests {
+			t.Errorf("over the bound: %d", code)
+		}
+	}
+	if held := l.g.state(l.sandbox.ID).holds.used.Load(); held != fit*(policy.MostInspect+1) || l.g.holds.used.Load() != held {
+		t.Errorf("%d bytes are held, %d by the gateway", held, l.g.holds.used.Load())
+	}
+	if code := ping(); code != http.StatusOK {
+		t.Errorf("a small body beside them: %d", code)
+	}
+	cancel()
+	wg.Wait()
+	for range 1000 { // 10 s
+		if l.g.holds.used.Load() == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if own, all := l.g.state(l.sandbox.ID).holds.used.Load(), l.g.holds.used.Load(); own != 0 || all != 0 {
+		t.Errorf("%d bytes are held by nobody, %d by the gateway's count", own, all)
+	}
+	if code := ping(); code != http.StatusOK {
+		t.Errorf("behind them: %d", code)
+	}
+}
+
+// TestHolds holds that the gateway's bound is one for all, and that what was
+// refused takes nothing.
+func TestHolds(t *testing.T) {
+	var all holding
+	var taken []*hold
+	for range gatewayHolds / sandboxHolds {
+		var own holding
+		h := &hold{}
+		if !h.take(&own, &all, sandboxHolds) {
+			t.Fatal("a sandbox may not hold what is its own")
+		}
+		if more := (&hold{}); more.take(&own, &all, 1) || own.used.Load() != sandboxHolds {
+			t.Fatalf("a sandbox holds %d bytes", own.used.Load())
+		}
+		taken = append(taken, h)
+	}
+	var own holding
+	if h := (&hold{}); h.take(&own, &all, 1) || own.used.Load() != 0 || all.used.Load() != gatewayHolds {
+		t.Errorf("over the gateway's bound: %d held, %d in all", own.used.Load(), all.used.Load())
+	}
+	taken[0].keep(10)
+	taken[0].keep(20)
+	if got := all.used.Load(); got != gatewayHolds-sandboxHolds+10 {
+		t.Errorf("%d bytes are held", got)
+	}
+	for _, h := range append(taken, &hold{}) {
+		h.keep(0)
+		h.keep(0)
+	}
+	if got := all.used.Load(); got != 0 {
+		t.Errorf("%d bytes are held", got)
 	}
 }

@@ -16,6 +16,7 @@ import (
 // asks for, and what was read is what is forwarded.
 func (r *request) decideByBody(d policy.Decision) policy.Decision {
 	r.body = r.readBody(d.NeedsBody, d.BodyForms)
+	r.hold.keep(int64(len(r.taken)))
 	d = r.snap.decide(r.policyRequest())
 	d.Message = r.snap.held().Cover(d.Message) // it may repeat a word of the body
 	return d

@@ -123,6 +123,7 @@ type Gateway struct {
 	allowances *allowances
 	states     sync.Map // lifecycle ID → *sandboxState
 	open       atomic.Int64
+	holds      holding
 	denied     atomic.Uint64
 	idle       idleCollector
 	opened     opened
@@ -273,6 +274,7 @@ const (
 // sandboxState is what the gateway counts for one life of a sandbox.
 type sandboxState struct {
 	open    atomic.Int64
+	holds   holding
 	explain *rate.Limiter
 	refusal *pace
 	used    usage

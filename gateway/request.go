@@ -35,6 +35,7 @@ type request struct {
 	header    http.Header  // as it is to leave, without the secrets; it is not written to
 	body      *policy.Body // nil: not looked at
 	taken     []byte       // of the body, to look at it
+	hold      hold         // for what is taken, until the request has ended
 
 	decision policy.Decision
 	charged  meters // those from which it was taken before its body was looked at
@@ -78,6 +79,7 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 func (g *Gateway) serveRequest(c *conn, w http.ResponseWriter, in *http.Request) {
 	r := &request{g: g, c: c, snap: g.snap.Load(), id: audit.NewID(), started: g.Now(), w: w, in: in,
 		method: in.Method, decision: policy.Decision{Verdict: policy.Allow, Reason: policy.GatewayName}}
+	defer r.hold.keep(0)
 	for _, step := range []func(*request) *policy.Decision{
 		(*request).readHead,
 		(*request).checkConn,

@@ -16,6 +16,9 @@ func (r *request) askPolicy() *policy.Decision {
 		if why := r.checkSandboxLimits(); why != nil {
 			return why
 		}
+		if why := r.holdBody(d.NeedsBody); why != nil {
+			return why
+		}
 		d = r.decideByBody(d)
 	}
 	if d.Verdict != policy.Allow {
