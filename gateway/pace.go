@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // A refusal costs the gateway as much as the sandbox that provokes it, and the
@@ -21,11 +20,34 @@ const (
 
 // pace spreads the refusals of one sandbox over time.
 type pace struct {
-	limiter *rate.Limiter
 	waiting atomic.Int64
+
+	mu   sync.Mutex
+	even time.Time // when all that was reserved is due; up to a burst in the past
 }
 
-func newPace() *pace { return &pace{limiter: rate.NewLimiter(refusalRate, refusalBurst)} }
+func newPace() *pace { return &pace{} }
+
+// refusalEvery is what one refusal takes of a sandbox's time.
+const refusalEvery = time.Second / refusalRate
+
+// reserve takes the next turn and says how long it is until then.
+func (p *pace) reserve(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if burst := now.Add(-refusalBurst * refusalEvery); p.even.Before(burst) {
+		p.even = burst
+	}
+	p.even = p.even.Add(refusalEvery)
+	return p.even.Sub(now)
+}
+
+// giveBack gives back a turn that was not taken. Those behind it keep theirs.
+func (p *pace) giveBack() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.even = p.even.Add(-refusalEvery)
+}
 
 // refusals is the pace of the connection's sandbox.
 func (c *conn) refusals() *pace {
@@ -38,7 +60,7 @@ func (c *conn) refusals() *pace {
 
 // wait returns when the next refusal is due, or ctx ends.
 func (p *pace) wait(ctx context.Context) {
-	d := p.limiter.Reserve().Delay()
+	d := p.reserve(time.Now())
 	if d <= 0 {
 		return
 	}
@@ -49,6 +71,7 @@ func (p *pace) wait(ctx context.Context) {
 	select {
 	case <-t.C:
 	case <-ctx.Done():
+		p.giveBack() // else the sandbox's others wait for nobody
 	}
 }
 

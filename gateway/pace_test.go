@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -41,8 +42,8 @@ func TestRefusalsArePaced(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Never much sooner, on any machine: the limiter's clock is read before its
-	// lock is taken, so that it may give some more than it should.
+	// Never much sooner, on any machine: the clock is read before the lock is
+	// taken, so that some more may be given than should be.
 	if took, least := time.Since(begun), time.Duration(clients*each-refusalBurst)*time.Second/refusalRate/2; took < least {
 		t.Errorf("%d refusals within %v, want at least %v", clients*each, took, least)
 	}
@@ -55,6 +56,39 @@ func TestRefusalsArePaced(t *testing.T) {
 	resp := readResponse(t, say(t, l.raw(t, "plain.test", port), "GET /open HTTP/1.1\r\nHost: plain.test\r\nConnection: close\r\n\r\n"))
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("what is allowed: %s", resp.Status)
+	}
+}
+
+// TestPaceGivesBack: who does not wait for a turn leaves none behind, in
+// whatever order the waits end.
+func TestPaceGivesBack(t *testing.T) {
+	p := newPace()
+	now := time.Now()
+	for range refusalBurst {
+		if d := p.reserve(now); d > 0 {
+			t.Fatalf("a turn of the burst is due in %v", d)
+		}
+	}
+	if d := p.reserve(now); d != refusalEvery {
+		t.Errorf("the first turn behind the burst is due in %v", d)
+	}
+	const left = 20_000 // turns of ten seconds
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range left / 4 {
+				p.wait(ctx)
+			}
+		})
+	}
+	wg.Wait()
+	if d := p.reserve(now); d > 5*time.Second {
+		t.Errorf("behind turns that nobody takes the next is due in %v", d)
+	}
+	if w := p.waiting.Load(); w != 0 {
+		t.Errorf("%d still wait", w)
 	}
 }
 
