@@ -190,10 +190,14 @@ func (c *conn) helloFailed(h *helloConn, err error, d policy.Decision, recorded 
 }
 
 // recordHandshakeFailure writes the decision about a handshake that the
-// client broke off, with the reason where it is the common one.
+// client broke off, with the reason where it is the common one. Of a connection
+// that was refused it is no attempt of its own: that the client could not read
+// why is an event.
 func (c *conn) recordHandshakeFailure(err error, last []byte) {
-	if c.refusal != nil || c.client.revoked.Load() != nil {
-		return // the connection was refused; that it was not told why is no attempt of its own
+	alert, distrusted := distrust(err, last)
+	refused := c.refusal != nil
+	if refused && !distrusted || c.client.revoked.Load() != nil {
+		return
 	}
 	e := c.event(audit.KindTLS, audit.PhaseDecision)
 	d := policy.Decision{Reason: policy.ProtocolError, Message: "the TLS handshake failed"}
@@ -201,13 +205,17 @@ func (c *conn) recordHandshakeFailure(err error, last []byte) {
 	if errors.Is(err, io.EOF) {
 		d.Message = "the client closed the connection when it had seen the gateway's certificate; " + trustHint("")
 	}
-	if alert, ok := distrust(err, last); ok {
+	if distrusted {
 		d.Message = "the client does not trust the gateway's certificate authority; " + trustHint(alert)
-		e.Error.Class = "client_rejected_ca"
+		e.Error.Class = audit.RejectedCA
 		c.noteTLS(func(t *audit.TLS) { t.Alert = alert })
 		e.TLS = c.tls.Load()
 	}
-	e.decide(d)
+	if refused {
+		e.Phase, e.Message, e.Severity = audit.PhaseEvent, "it could not read why it was refused: "+d.Message, audit.Info
+	} else {
+		e.decide(d)
+	}
 	c.g.recordOrLog(e)
 }
 
