@@ -64,6 +64,7 @@ type AlertRule struct {
 const (
 	DefaultAlertWindow   = time.Minute
 	DefaultAlertInterval = 10 * time.Minute
+	DefaultAlertSeverity = High
 )
 
 // withDefaults checks r and fills in what is zero.
@@ -105,7 +106,7 @@ func (r AlertRule) withDefaults() (AlertRule, error) {
 		r.Interval = DefaultAlertInterval
 	}
 	if r.Severity == "" {
-		r.Severity = High
+		r.Severity = DefaultAlertSeverity
 	}
 	return r, nil
 }

@@ -143,6 +143,30 @@ func (r *ruleState) countsAs(old *AlertRule) bool {
 	return (r.match == nil) == (old.match == nil) && reflect.DeepEqual(x, y)
 }
 
+// Names returns the names of the rules, in order.
+func (a *Alerts) Names() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []string
+	for _, r := range a.rules {
+		out = append(out, r.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Unknown returns those of globs that match the name of no rule.
+func (a *Alerts) Unknown(globs []string) []string {
+	names := a.Names()
+	var out []string
+	for _, g := range globs {
+		if !slices.ContainsFunc(names, func(name string) bool { return anyGlob([]string{g}, name) }) {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
 // Active returns what is firing now.
 func (a *Alerts) Active() []Alert {
 	a.mu.Lock()

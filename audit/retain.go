@@ -105,7 +105,7 @@ func (l *Log) anchor(first uint64, removed int, bytes int64) error {
 	}
 	return l.note(&Event{
 		Severity: Info,
-		Message:  fmt.Sprintf("retention removed %d segments; the log begins with record %d", removed, seq),
+		Message:  fmt.Sprintf("retention removed %s; the log begins with record %d", several(removed, "segment"), seq),
 		Note: &Note{
 			Action: ActionAnchor, Segment: segmentName(first), Segments: removed, Bytes: bytes,
 			Seq: seq, Hash: hex.EncodeToString(prev[:]),

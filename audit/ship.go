@@ -222,7 +222,7 @@ func (s *Shipper) giveUp(n int, why error) {
 	s.o.Count("dropped", n)
 	s.lost += n
 	if now := time.Now(); now.Sub(s.told) >= lostEvery {
-		s.tell(ActionUnshippable, High, fmt.Sprintf("%d records were not taken: %v", s.lost, why), 0)
+		s.tell(ActionUnshippable, High, fmt.Sprintf("%s not taken: %v", several(s.lost, "record"), why), 0)
 		s.lost, s.told = 0, now
 	}
 }

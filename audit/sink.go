@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -109,7 +110,7 @@ func Post(ctx context.Context, c *http.Client, target string, header http.Header
 	if resp.StatusCode/100 == 2 {
 		return reply, nil
 	}
-	err = &StatusError{Code: resp.StatusCode, Reply: Escape(string(reply), 200)}
+	err = &StatusError{Code: resp.StatusCode, Reply: Escape(strings.Join(strings.Fields(string(reply)), " "), 200)}
 	switch resp.StatusCode {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		return nil, err

@@ -43,6 +43,8 @@ type Spool struct {
 	waiting int
 	wake    chan struct{}
 
+	lastErr string // of the delivery that failed last; "" since one was accepted
+
 	sent, failed, dropped atomic.Uint64
 }
 
@@ -128,6 +130,23 @@ func (s *Spool) Counts() (sent, dropped, failed uint64) {
 	return s.sent.Load(), s.dropped.Load(), s.failed.Load()
 }
 
+// LastError is why the last delivery failed, "" if it was accepted.
+func (s *Spool) LastError() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lastErr
+}
+
+// ended notes how a delivery ended.
+func (s *Spool) ended(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastErr = ""
+	if err != nil {
+		s.lastErr = err.Error()
+	}
+}
+
 // Run delivers until ctx ends. What is not accepted by then waits for the next
 // start.
 func (s *Spool) Run(ctx context.Context) error {
@@ -147,9 +166,11 @@ func (s *Spool) Run(ctx context.Context) error {
 			continue
 		}
 		err = s.deliver(ctx, item)
-		switch {
-		case ctx.Err() != nil && err != nil:
+		if ctx.Err() != nil && err != nil {
 			return nil
+		}
+		s.ended(err)
+		switch {
 		case err == nil:
 			s.sent.Add(1)
 			s.o.Count(item.Alert.Name, "sent")
@@ -165,7 +186,7 @@ func (s *Spool) Run(ctx context.Context) error {
 		s.o.Count(item.Alert.Name, "failed")
 		if !failing {
 			failing = true
-			s.event(ActionUndelivered, Medium, &item.Alert, err)
+			s.event(ActionUndelivered, High, &item.Alert, err)
 		}
 		// Half of the wait is by chance, so that many gateways do not come at once.
 		select {

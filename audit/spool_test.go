@@ -115,13 +115,22 @@ func TestSpoolSurvivesARestart(t *testing.T) {
 	s, stop := b.spool(t, SpoolOptions{})
 	putAll(t, s, "1", "2")
 	eventually(t, "attempt", func() bool { _, _, failed := s.Counts(); return failed > 0 })
+	if got := s.LastError(); got != "down" {
+		t.Errorf("last error %q", got)
+	}
 	stop()
+	if e := b.log.events[0]; !e.Alerting() {
+		t.Errorf("a delivery that fails is no alert: %+v", e)
+	}
 	b.mu.Lock()
 	b.fail = nil
 	b.mu.Unlock()
 	s, stop = b.spool(t, SpoolOptions{})
 	putAll(t, s, "3")
 	eventually(t, "delivery", func() bool { return s.Waiting() == 0 })
+	if got := s.LastError(); got != "" {
+		t.Errorf("last error %q after a delivery", got)
+	}
 	stop()
 	if b.received() != "[1 2 3]" {
 		t.Errorf("received %s", b.received())

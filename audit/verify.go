@@ -239,9 +239,17 @@ const (
 	unlinked = "the record's prev is not the hash of the record before"
 )
 
+// several is a number of things, as in "1 record" and "2 records".
+func several[N int | uint64](n N, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
 func wrongSeq(got, before uint64) string {
 	if got > before+1 {
-		return fmt.Sprintf("record %d follows record %d: %d records are missing", got, before, got-before-1)
+		return fmt.Sprintf("record %d follows record %d: %s missing", got, before, several(got-before-1, "record"))
 	}
 	return fmt.Sprintf("record %d follows record %d", got, before)
 }

@@ -69,7 +69,7 @@ func TestVerifyNamesTheBrokenRecord(t *testing.T) {
 		"a prev changed":           {edit(2, flip(3, `"prev":"`, `"prev":"00`)), "audit-000002.jsonl:3", "no record"},
 		"a seq changed":            {edit(2, flip(3, `"seq":`, `"seq":9`)), "audit-000002.jsonl:3", "record 9"},
 		"the last of a segment":    {edit(2, func(l [][]byte) [][]byte { return flip(len(l)-1, `"deny"`, `"alow"`)(l) }), "audit-000002.jsonl:", "not the one"},
-		"a line taken out":         {edit(2, func(l [][]byte) [][]byte { return append(l[:2:2], l[3:]...) }), "audit-000002.jsonl:3", "1 records are missing"},
+		"a line taken out":         {edit(2, func(l [][]byte) [][]byte { return append(l[:2:2], l[3:]...) }), "audit-000002.jsonl:3", "1 record missing"},
 		"a line put in":            {edit(2, func(l [][]byte) [][]byte { return append(l[:2:2], append([][]byte{l[1]}, l[2:]...)...) }), "audit-000002.jsonl:3", "follows"},
 		"a line that is no record": {edit(2, func(l [][]byte) [][]byte { return append(l[:2:2], append([][]byte{[]byte("{}\n")}, l[2:]...)...) }), "audit-000002.jsonl:3", "no record"},
 		"a segment cut":            {edit(2, func(l [][]byte) [][]byte { return l[:3] }), "audit-000003.jsonl:1", "missing"},

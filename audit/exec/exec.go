@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 
@@ -63,7 +64,11 @@ func (s *Sink) Send(ctx context.Context, a audit.Alert) error {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("took longer than %s", s.c.Timeout)
 		}
-		return fmt.Errorf("command %s: %w: %s", audit.Escape(s.c.Command[0], 100), err, audit.Escape(string(out.b), 200))
+		err = fmt.Errorf("command %s: %w", audit.Escape(s.c.Command[0], 100), err)
+		if said := strings.Join(strings.Fields(string(out.b)), " "); said != "" {
+			err = fmt.Errorf("%w: %s", err, audit.Escape(said, 200))
+		}
+		return err
 	}
 	return nil
 }

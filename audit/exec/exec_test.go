@@ -58,6 +58,14 @@ func TestFailures(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || strings.Contains(err.Error(), "\x1b") || audit.IsPermanent(err) {
 		t.Errorf("error %q", err)
 	}
+	err = send(t, Config{Command: []string{"/bin/sh", "-c", `printf 'not now\n\n  later\n'; exit 3`}})
+	if err == nil || !strings.HasSuffix(err.Error(), "exit status 3: not now later") {
+		t.Errorf("error %q", err)
+	}
+	err = send(t, Config{Command: []string{"/bin/sh", "-c", "exit 4"}})
+	if err == nil || !strings.HasSuffix(err.Error(), "exit status 4") {
+		t.Errorf("error %q", err)
+	}
 	if err := send(t, Config{Command: []string{"/does/not/exist"}}); err == nil {
 		t.Error("a command that is not there succeeded")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -49,9 +50,9 @@ func printAlerts(a apiAlerts) error {
 		}
 	}
 	if len(a.Sinks) > 0 {
-		fmt.Fprintln(w, "\nSINK\tWAITING\tSENT\tFAILED\tDROPPED")
+		fmt.Fprintln(w, "\nSINK\tWAITING\tSENT\tFAILED\tDROPPED\tLAST ERROR")
 		for _, s := range a.Sinks {
-			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", s.Name, s.Waiting, s.Sent, s.Failed, s.Dropped)
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\n", s.Name, s.Waiting, s.Sent, s.Failed, s.Dropped, audit.Escape(s.LastError, 200))
 		}
 	}
 	return w.Flush()
@@ -98,7 +99,7 @@ func testAlert(ctx context.Context, s alertSetup, name string) error {
 		return &exit{code: exitFailed, err: fmt.Errorf("the policy has no alert and no notify block %q", name), hint: "it has: " + strings.Join(s.names(), ", ")}
 	}
 	now := time.Now()
-	notice := audit.Alert{ID: audit.NewID(), Name: r.Name, State: audit.Firing, Severity: r.Severity, Count: 1, New: 1, FirstSeen: now, LastSeen: now,
+	notice := audit.Alert{ID: audit.NewID(), Name: r.Name, State: audit.Firing, Severity: cmp.Or(r.Severity, audit.DefaultAlertSeverity), Count: 1, New: 1, FirstSeen: now, LastSeen: now,
 		Message: "test of alert " + r.Name + ", sent by hand", Notify: r.Notify, Event: &audit.Event{Kind: audit.KindAlert, Phase: audit.PhaseEvent, Time: now, Message: "test"}}
 	sent, failed := 0, 0
 	for _, notify := range r.Notify {
@@ -115,7 +116,7 @@ func testAlert(ctx context.Context, s alertSetup, name string) error {
 	}
 	switch {
 	case failed > 0:
-		return &exit{code: exitFailed, err: fmt.Errorf("%d of %d sinks did not accept the notice", failed, sent+failed)}
+		return &exit{code: exitFailed, err: fmt.Errorf("%d of %s did not accept the notice", failed, several(sent+failed, "sink"))}
 	case sent == 0:
 		return &exit{code: exitFailed, err: fmt.Errorf("alert %q notifies nobody", name), hint: `add notify = ["ops"] and a block notify "ops"`}
 	}
@@ -151,7 +152,7 @@ func alertMuteCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if long <= 0 {
-				return usage("alert mute: give --for, as 2h")
+				return usage("alert mute: give --for, as 2h or 7d")
 			}
 			m.Alerts, m.Seconds = args, int64(long/time.Second)
 			var out audit.Mute
@@ -162,7 +163,7 @@ func alertMuteCommand() *cobra.Command {
 			return nil
 		}}
 	f.add(cmd)
-	cmd.Flags().DurationVar(&long, "for", 0, "how long, as 2h")
+	spanVar(cmd.Flags(), &long, "for", "how long, as 2h or 7d")
 	cmd.Flags().StringArrayVar(&m.Sandboxes, "sandbox", nil, "only of sandboxes that match this glob (repeatable)")
 	cmd.Flags().StringArrayVar(&m.Hosts, "host", nil, "only of hosts that match this glob (repeatable)")
 	cmd.Flags().StringVar(&m.Why, "why", "", "for those who ask")
@@ -171,7 +172,7 @@ func alertMuteCommand() *cobra.Command {
 
 func alertUnmuteCommand() *cobra.Command {
 	var f controlFlags
-	cmd := &cobra.Command{Use: "unmute ID", Short: "End a mute before its time", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "unmute ID", Short: "End a mute before its time; sallyport alert ls shows the IDs", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return f.call(http.MethodDelete, "/v1/alerts/mutes/"+url.PathEscape(args[0]), nil, nil)
 		}}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,6 +25,8 @@ type apiSink struct {
 	Sent    uint64 `json:"sent"`
 	Failed  uint64 `json:"failed"` // attempts
 	Dropped uint64 `json:"dropped"`
+
+	LastError string `json:"last_error,omitempty"` // of the delivery that failed last, while something waits
 }
 
 // apiMute asks for a mute.
@@ -53,6 +56,9 @@ func (a *alerting) sinks() []apiSink {
 	for name, d := range a.spools {
 		s := apiSink{Name: name, Waiting: d.spool.Waiting()}
 		s.Sent, s.Dropped, s.Failed = d.spool.Counts()
+		if s.Waiting > 0 {
+			s.LastError = d.spool.LastError()
+		}
 		out = append(out, s)
 	}
 	slices.SortFunc(out, func(x, y apiSink) int { return strings.Compare(x.Name, y.Name) })
@@ -75,19 +81,32 @@ func (c *control) mute(w http.ResponseWriter, r *http.Request) {
 		respond(w, http.StatusUnprocessableEntity, apiError{Error: "a mute lasts from one second to a year"})
 		return
 	}
+	if unknown := rules.Unknown(in.Alerts); len(unknown) > 0 {
+		respond(w, http.StatusUnprocessableEntity, apiError{Error: fmt.Sprintf("the policy has no alert %q; it has: %s", unknown[0], strings.Join(rules.Names(), ", "))})
+		return
+	}
 	m := audit.Mute{Alerts: in.Alerts, Sandboxes: in.Sandboxes, Hosts: in.Hosts, Why: in.Why,
 		Until: time.Now().Add(time.Duration(in.Seconds) * time.Second).UTC()}
 	id, err := rules.Mute(m)
 	if err == nil {
 		m.ID = id
 		err = c.d.log.Write(&audit.Event{Kind: audit.KindAlert, Phase: audit.PhaseEvent, Severity: audit.Info,
-			Message: "muted: alerts " + globs(m.Alerts) + " until " + m.Until.Format(time.RFC3339) + ": " + audit.Escape(m.Why, 200), Req: id})
+			Message: muteMessage(m), Req: id})
 	}
 	if err != nil {
 		respond(w, http.StatusInternalServerError, apiError{Error: err.Error()})
 		return
 	}
 	respond(w, http.StatusCreated, m)
+}
+
+// muteMessage is the text of the record of a mute.
+func muteMessage(m audit.Mute) string {
+	text := "muted: alerts " + globs(m.Alerts) + " until " + m.Until.Format(time.RFC3339)
+	if m.Why != "" {
+		text += ": " + audit.Escape(m.Why, 200)
+	}
+	return text
 }
 
 func (c *control) unmute(w http.ResponseWriter, r *http.Request) {
@@ -100,7 +119,7 @@ func (c *control) unmute(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		respond(w, http.StatusInternalServerError, apiError{Error: err.Error()})
 	case !ok:
-		respond(w, http.StatusNotFound, apiError{Error: "no such mute; those of the policy end with a reload"})
+		respond(w, http.StatusNotFound, apiError{Error: fmt.Sprintf("no mute has the ID %q; `sallyport alert ls` shows the IDs, and one of the policy ends with a reload", audit.Escape(r.PathValue("id"), 64))})
 	default:
 		w.WriteHeader(http.StatusNoContent)
 	}

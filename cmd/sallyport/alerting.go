@@ -168,7 +168,7 @@ func (a *alerting) close() error {
 		d.stop()
 		if n := d.spool.Waiting(); n > 0 {
 			waiting += n
-			a.logger.Error("notices of alerts were not delivered", "notices", n)
+			a.logger.Error("notices of alerts were not delivered; they are kept, and delivered at the next start", "notices", n, "error", d.spool.LastError())
 		}
 	}
 	if waiting == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -189,4 +190,60 @@ func TestAlertingStateOverRestarts(t *testing.T) {
 		return n == 6
 	})
 	p.again(t)
+}
+
+// TestAlertTestHasTheSeverityOfTheAlert: a notice of alert test is as severe as
+// a real one.
+func TestAlertTestHasTheSeverityOfTheAlert(t *testing.T) {
+	for severity, want := range map[audit.Severity]audit.Severity{"": audit.High, audit.Low: audit.Low} {
+		r := &receiver{}
+		if err := testAlert(t.Context(), setupOf(r, audit.AlertRule{Name: "denied", Severity: severity, Notify: []string{"ops"}}), "denied"); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.got) != 1 || r.got[0].Severity != want {
+			t.Errorf("severity %q: %+v", severity, r.got)
+		}
+	}
+}
+
+// TestAlertingSaysWhyANoticeWaits: while a delivery fails its error is there to
+// be seen, and the end says that the notice is kept.
+func TestAlertingSaysWhyANoticeWaits(t *testing.T) {
+	p, r := openPlace(t), &receiver{down: true}
+	var out lockedBuffer
+	p.logger, p.grace = hclog.New(&hclog.LoggerOptions{Output: &out}), 0
+	if err := p.swap(setupOf(r, audit.AlertRule{Name: "denied", Verdict: "deny", Notify: []string{"ops"}})); err != nil {
+		t.Fatal(err)
+	}
+	p.deny(t, "a.test")
+	eventually(t, "the error of the sink", func() bool {
+		s := p.sinks()
+		return len(s) == 1 && s[0].Waiting == 1 && s[0].LastError == "down"
+	})
+	if got := p.rules().Unknown([]string{"den*", "denied", "nosuch"}); len(got) != 1 || got[0] != "nosuch" {
+		t.Errorf("unknown %q", got)
+	}
+	p.again(t)
+	if !strings.Contains(out.String(), "they are kept, and delivered at the next start") {
+		t.Errorf("log: %s", out.String())
+	}
+	r.mu.Lock()
+	r.down = false
+	r.mu.Unlock()
+	if err := p.swap(setupOf(r)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "delivery after the start", func() bool { return len(r.names()) > 0 })
+	p.again(t)
+}
+
+func TestMuteMessage(t *testing.T) {
+	m := audit.Mute{Alerts: []string{"denied"}, Until: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	if got := muteMessage(m); got != "muted: alerts denied until 2026-01-02T03:04:05Z" {
+		t.Error(got)
+	}
+	m.Why = "load"
+	if got := muteMessage(m); got != "muted: alerts denied until 2026-01-02T03:04:05Z: load" {
+		t.Error(got)
+	}
 }

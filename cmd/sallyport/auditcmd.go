@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -44,13 +45,13 @@ func (f *rangeFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
 	fs.BoolVar(&f.blocked, "blocked", false, "only what was denied")
 	fs.BoolVar(&f.alerts, "alerts", false, "only what alerts")
-	fs.StringVar(&f.since, "since", "", "from this time on: a duration such as 1h or 7d, or RFC 3339")
-	fs.StringVar(&f.until, "until", "", "before this time")
-	fs.StringVar(&f.sandbox, "sandbox", "", "only of this sandbox, by name or id")
-	fs.StringVar(&f.host, "host", "", "only of hosts that match this glob")
-	fs.StringVar(&f.reason, "reason", "", "only with this reason, or this class of error")
-	fs.StringVar(&f.kind, "kind", "", "only of this kind")
-	fs.StringVar(&f.verdict, "verdict", "", "only what was decided so: allow or deny")
+	wordVar(fs, &f.since, "since", "from this time on: a duration such as 1h or 7d, or RFC 3339")
+	wordVar(fs, &f.until, "until", "before this time")
+	wordVar(fs, &f.sandbox, "sandbox", "only of this sandbox, by name or id")
+	wordVar(fs, &f.host, "host", "only of hosts that match this glob")
+	wordVar(fs, &f.reason, "reason", "only with this reason, or this class of error")
+	wordVar(fs, &f.kind, "kind", "only of this kind")
+	wordVar(fs, &f.verdict, "verdict", "only what was decided so: allow or deny")
 	fs.BoolVar(&f.json, "json", false, "JSON")
 }
 
@@ -61,6 +62,9 @@ func (f *rangeFlags) choose() (dirs []string, filter audit.Filter, err error) {
 	if f.until != "" {
 		if filter.Until, err = moment(f.until); err != nil {
 			return nil, filter, err
+		}
+		if !filter.Since.IsZero() && !filter.Since.Before(filter.Until) {
+			return nil, filter, usage("--since %s is not before --until %s", f.since, f.until)
 		}
 	}
 	state, err := stateFolder(f.state)
@@ -84,6 +88,9 @@ func statsCommand() *cobra.Command {
   sallyport audit stats --blocked --sandbox ci --top 20`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			if top < 1 {
+				return usage("--top %d: want 1 or more", top)
+			}
 			dirs, filter, err := f.choose()
 			if err != nil {
 				return err
@@ -92,6 +99,9 @@ func statsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if s.Decisions == 0 && s.Alerts == 0 {
+				nothingMatches()
+			}
 			if f.json {
 				return json.NewEncoder(os.Stdout).Encode(s)
 			}
@@ -99,7 +109,7 @@ func statsCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().IntVar(&top, "top", 10, "how many of each list (0: all)")
+	cmd.Flags().IntVar(&top, "top", 10, "how many of each list")
 	return cmd
 }
 
@@ -129,7 +139,10 @@ func exportCommand() *cobra.Command {
 		Example: `  sallyport audit export --since 24h -o ocsf > yesterday.ndjson
   sallyport audit export --blocked -o csv > blocked.csv`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.oneForm(cmd); err != nil {
+				return err
+			}
 			dirs, filter, err := f.choose()
 			if err != nil {
 				return err
@@ -139,13 +152,18 @@ func exportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			found := false
 			for e, err := range audit.Read(context.Background(), dirs, filter) {
 				if err != nil {
 					return err
 				}
+				found = true
 				if err := out.Write(e); err != nil {
 					return pipeClosed(err)
 				}
+			}
+			if !found {
+				nothingMatches()
 			}
 			return pipeClosed(out.Flush())
 		},
@@ -194,7 +212,8 @@ func verifyLogs(state, key string, dirs []string, asJSON bool) error {
 		case broken != nil:
 			fmt.Printf("%s: BROKEN: %v\n", dir, broken)
 		default:
-			fmt.Printf("%s: ok: %d records in %d segments, seq %d to %d, head %s\n", dir, report.Records, report.Segments, report.FirstSeq, report.LastSeq, report.Head)
+			fmt.Printf("%s: ok: %s in %s, seq %d to %d, head %s\n%s", dir, several(report.Records, "record"), several(report.Segments, "segment"),
+				report.FirstSeq, report.LastSeq, report.Head, signedText(report))
 		}
 		failed = failed || broken != nil
 	}
@@ -202,4 +221,12 @@ func verifyLogs(state, key string, dirs []string, asJSON bool) error {
 		return &exit{code: exitFailed}
 	}
 	return nil
+}
+
+// signedText says how much of a log is signed, and by which keys.
+func signedText(r audit.Report) string {
+	if r.Checkpoints == 0 {
+		return "  no checkpoint: nothing is signed\n"
+	}
+	return fmt.Sprintf("  %s, signed up to seq %d by the key %s\n", several(r.Checkpoints, "checkpoint"), r.SignedSeq, strings.Join(r.Keys, ", "))
 }

@@ -188,6 +188,9 @@ func (d *daemonFile) limits(s *settings) error {
 	return nil
 }
 
+// maxDays is as many days as a duration holds.
+const maxDays = 100000
+
 // duration reads a duration that may be in days, as 30d. "" is 0.
 func duration(s string) (time.Duration, error) {
 	if s == "" {
@@ -195,6 +198,9 @@ func duration(s string) (time.Duration, error) {
 	}
 	var days int
 	if n, err := fmt.Sscanf(s, "%dd", &days); n == 1 && err == nil && s == fmt.Sprintf("%dd", days) {
+		if days > maxDays || days < -maxDays {
+			return 0, fmt.Errorf("%s: more than %d days", s, maxDays)
+		}
 		return time.Duration(days) * 24 * time.Hour, nil
 	}
 	return time.ParseDuration(s)

@@ -64,7 +64,11 @@ func (c *control) events(w http.ResponseWriter, r *http.Request) {
 func eventFilter(q url.Values) (audit.Filter, error) {
 	for name := range q {
 		switch name {
-		case "follow", "blocked", "alerts", "since", "sandbox", "host", "reason", "kind", "verdict", "n":
+		case "follow", "blocked", "alerts":
+		case "since", "sandbox", "host", "reason", "kind", "verdict", "n":
+			if q.Get(name) == "" {
+				return audit.Filter{}, fmt.Errorf("parameter %q is empty", name)
+			}
 		default:
 			return audit.Filter{}, fmt.Errorf("no parameter %q", name)
 		}

@@ -32,5 +32,11 @@ func checkFilter(f audit.Filter) error {
 		}
 		return &exit{code: exitUsage, err: fmt.Errorf("there is no %s %q", x.what, x.got), hint: hint}
 	}
+	if i := strings.IndexAny(f.Host, `[]{}\/, `); i >= 0 {
+		return &exit{code: exitUsage, err: fmt.Errorf("host %s: no host has %q in it", f.Host, f.Host[i]), hint: "* stands for any run of characters, ? for one"}
+	}
+	if i := strings.IndexAny(f.Sandbox, `*?[]{}\`); i >= 0 {
+		return &exit{code: exitUsage, err: fmt.Errorf("sandbox %s: no sandbox has %q in its name", f.Sandbox, f.Sandbox[i]), hint: "it takes a name or an id, no pattern"}
+	}
 	return nil
 }

@@ -122,6 +122,7 @@ func newRoot() *cobra.Command {
 		runCommand(), initCommand(), serveCommand(), tailCommand(), watchCommand(), auditCommand(), alertCommand(), secretCommand(), sandboxCommand(), policyCommand(),
 		caCommand(), envCommand(), demoCommand(), probeCommand(), probeInsideCommand(), reloadCommand(), doctorCommand(), versionCommand(), docsCommand(),
 	)
+	knowSubcommands(root)
 	failWhenRun(root)
 	return root
 }

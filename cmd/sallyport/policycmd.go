@@ -22,8 +22,6 @@ func policyCommand() *cobra.Command {
 		Example: `  sallyport policy validate policy.d
   sallyport policy test policy.d
   sallyport policy explain --policy policy.d --sandbox ci 'POST https://api.github.com/repos/acme/app/issues'`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(validateCommand(), fmtCommand(), casesCommand(), planCommand(), applyCommand(), explainCommand(), showCommand(), suggestCommand(), learnCommand(), schemaCommand())
 	return cmd

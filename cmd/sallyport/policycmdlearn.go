@@ -44,7 +44,7 @@ Code that is not trusted learns what it likes: read what comes out.`,
 	fs.StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
 	fs.BoolVar(&f.exact, "exact", false, "never join paths into a pattern")
 	fs.StringVar(&f.run.state, "state", "", "folder for CA, keys and logs")
-	fs.DurationVar(&f.run.timeout, "timeout", 0, "end the command after this long (0: never)")
+	spanVar(fs, &f.run.timeout, "timeout", "end the command after this long (0: never)")
 	fs.StringArrayVar(&f.run.share, "share", nil, "give a path below /run, /tmp or /dev back to the sandbox (repeatable)")
 	fs.StringArrayVar(&f.run.resolvers, "resolver", nil, "DNS server address:port for allowed names (repeatable; default: the host's)")
 	fs.StringVar(&f.run.caFile, "ca-file", "", "PEM file of CAs to trust upstream, besides the system's")

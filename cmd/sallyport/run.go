@@ -68,7 +68,7 @@ not be made.`,
 	fs.StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
 	fs.StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
 	fs.StringVar(&f.state, "state", "", "folder for CA, keys and logs")
-	fs.DurationVar(&f.timeout, "timeout", 0, "end the command after this long (0: never)")
+	spanVar(fs, &f.timeout, "timeout", "end the command after this long (0: never)")
 	fs.StringArrayVar(&f.share, "share", nil, "give a path below /run, /tmp or /dev back to the sandbox (repeatable)")
 	fs.StringArrayVar(&f.env, "env", nil, "set NAME=VALUE in the sandbox, or unset NAME (repeatable)")
 	fs.BoolVar(&f.report, "report", false, "let through what policy denies, and record it")

@@ -45,7 +45,12 @@ goes on with what comes, without a gap.`,
   sallyport tail --since 1h --sandbox ci --host '*.example.com'
   sallyport tail -n 0 -o json | jq .`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return f.tail() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.oneForm(cmd); err != nil {
+				return err
+			}
+			return f.tail()
+		},
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
@@ -53,16 +58,28 @@ goes on with what comes, without a gap.`,
 	fs.IntVarP(&f.lines, "lines", "n", 20, "how many of the newest events (0: all)")
 	fs.BoolVar(&f.blocked, "blocked", false, "only what was denied")
 	fs.BoolVar(&f.alerts, "alerts", false, "only what alerts")
-	fs.StringVar(&f.since, "since", "", "from this time on: a duration such as 1h or 7d, or RFC 3339")
-	fs.StringVar(&f.sandbox, "sandbox", "", "only of this sandbox, by name or id")
-	fs.StringVar(&f.host, "host", "", "only of hosts that match this glob")
-	fs.StringVar(&f.reason, "reason", "", "only with this reason, or this class of error")
-	fs.StringVar(&f.kind, "kind", "", "only of this kind: dns, conn, packet, tls, http, ws, …")
-	fs.StringVar(&f.verdict, "verdict", "", "only what was decided so: allow or deny")
+	wordVar(fs, &f.since, "since", "from this time on: a duration such as 1h or 7d, or RFC 3339")
+	wordVar(fs, &f.sandbox, "sandbox", "only of this sandbox, by name or id")
+	wordVar(fs, &f.host, "host", "only of hosts that match this glob")
+	wordVar(fs, &f.reason, "reason", "only with this reason, or this class of error")
+	wordVar(fs, &f.kind, "kind", "only of this kind: dns, conn, packet, tls, http, ws, …")
+	wordVar(fs, &f.verdict, "verdict", "only what was decided so: allow or deny")
 	fs.StringVarP(&f.output, "output", "o", "compact", "form: compact, json, ecs, ocsf, otlp, csv")
 	fs.BoolVar(&f.json, "json", false, "the same as -o json")
 	return cmd
 }
+
+// oneForm refuses two forms of output at once.
+func (f *tailFlags) oneForm(cmd *cobra.Command) error {
+	if f.json && cmd.Flags().Changed("output") && f.output != string(audit.FormatJSON) {
+		return usage("-o %s and --json exclude one another", f.output)
+	}
+	return nil
+}
+
+// nothingMatches says on standard error that a filter has found nothing, so that
+// no output is not taken for a failure.
+func nothingMatches() { fmt.Fprintln(os.Stderr, "sallyport: nothing matches") }
 
 func (f *tailFlags) tail() error {
 	state, err := stateFolder(f.state)
@@ -86,6 +103,7 @@ func (f *tailFlags) tail() error {
 	} else if !anyLog(dirs) {
 		return noLog(state)
 	}
+	found := false
 	for e, err := range read(ctx, dirs, filter) {
 		if errors.Is(err, context.Canceled) {
 			break
@@ -98,6 +116,7 @@ func (f *tailFlags) tail() error {
 			}
 			continue
 		}
+		found = true
 		if err := out.Write(e); err != nil {
 			return pipeClosed(err)
 		}
@@ -106,6 +125,9 @@ func (f *tailFlags) tail() error {
 				return pipeClosed(err)
 			}
 		}
+	}
+	if !found && !f.follow {
+		nothingMatches()
 	}
 	return pipeClosed(out.Flush())
 }

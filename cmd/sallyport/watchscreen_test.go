@@ -86,7 +86,7 @@ func TestWatchCountsAndLists(t *testing.T) {
 	m.event("x.test", "", func(e *audit.Event) {
 		e.Kind, e.Phase, e.Alert, e.Message = audit.KindAlert, audit.PhaseEvent, "scan", "firing"
 	})
-	m.see(t, "blocked", []string{"42 blocked", "1 allowed", "1 alerts", "last minute: 42", "a.test", "b.test", "[x41]", "x.test", "blocked and alerts: 3"}, "good.test")
+	m.see(t, "blocked", []string{"42 blocked", "1 allowed", "1 alert", "last minute: 42", "a.test", "b.test", "[x41]", "x.test", "blocked and alerts: 3"}, "good.test")
 	m.press("b")
 	m.see(t, "all", []string{"good.test", "everything: 4"})
 	m.press("b")

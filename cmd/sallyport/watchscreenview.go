@@ -56,7 +56,7 @@ func (m *watchModel) style(s lipgloss.Style, text string) string {
 
 func (m *watchModel) counts() string {
 	red, green, yellow := lipgloss.NewStyle().Foreground(lipgloss.Red), lipgloss.NewStyle().Foreground(lipgloss.Green), lipgloss.NewStyle().Foreground(lipgloss.Yellow)
-	return fmt.Sprintf("sallyport  %s  %s  %s", m.style(red, fmt.Sprint(m.blocked, " blocked")), m.style(green, fmt.Sprint(m.allowed, " allowed")), m.style(yellow, fmt.Sprint(m.alerts, " alerts")))
+	return fmt.Sprintf("sallyport  %s  %s  %s", m.style(red, fmt.Sprint(m.blocked, " blocked")), m.style(green, fmt.Sprint(m.allowed, " allowed")), m.style(yellow, several(m.alerts, "alert")))
 }
 
 // rate is what was blocked in the last minute, and by which reason most.

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"sallyport/policy/policyfile"
+)
+
+// spanFlag is the value of a flag for a length of time, which may be in days.
+type spanFlag struct{ to *time.Duration }
+
+// spanVar adds a flag for a length of time.
+func spanVar(fs *pflag.FlagSet, to *time.Duration, name, what string) {
+	fs.Var(spanFlag{to}, name, what)
+}
+
+// Set reads the value.
+func (f spanFlag) Set(s string) error {
+	d, err := duration(s)
+	switch {
+	case err != nil || s == "":
+		return errors.New("want a duration such as 90s, 2h or 7d")
+	case d < 0:
+		return errors.New("it must be positive")
+	}
+	*f.to = d
+	return nil
+}
+
+// Type is shown in the help.
+func (f spanFlag) Type() string { return "duration" }
+
+// String is the default in the help.
+func (f spanFlag) String() string {
+	if f.to == nil || *f.to == 0 {
+		return ""
+	}
+	return f.to.String()
+}
+
+// wordFlag is the value of a flag that chooses: empty, as of a variable that is
+// not set, would choose everything.
+type wordFlag struct{ to *string }
+
+// wordVar adds a flag whose value is not empty.
+func wordVar(fs *pflag.FlagSet, to *string, name, what string) { fs.Var(wordFlag{to}, name, what) }
+
+// Set takes the value.
+func (f wordFlag) Set(s string) error {
+	if s == "" {
+		return errors.New("the value is empty")
+	}
+	*f.to = s
+	return nil
+}
+
+// Type is shown in the help.
+func (f wordFlag) Type() string { return "string" }
+
+// String is the default in the help.
+func (f wordFlag) String() string {
+	if f.to == nil {
+		return ""
+	}
+	return *f.to
+}
+
+// knowSubcommands makes a word that is no command of a group wrong usage, with
+// the nearest one. By itself the group shows its help.
+func knowSubcommands(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		if !sub.HasSubCommands() || sub.Run != nil {
+			continue
+		}
+		sub.Args = cobra.ArbitraryArgs
+		sub.RunE = func(group *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return group.Help()
+			}
+			var names []string
+			for _, c := range group.Commands() {
+				if c.IsAvailableCommand() {
+					names = append(names, c.Name())
+				}
+			}
+			hint := policyfile.DidYouMean(args[0], names)
+			if hint == "" {
+				hint = group.CommandPath() + " --help lists its commands"
+			}
+			return &exit{code: exitUsage, err: fmt.Errorf("unknown command %q for %q", args[0], group.CommandPath()), hint: hint}
+		}
+		knowSubcommands(sub)
+	}
+}
