@@ -7,11 +7,16 @@ type unit struct {
 	b    [utf8.UTFMax]byte
 	n    int  // how many bytes of b
 	size int  // how many bytes of the text; 0: there is no escape
-	cut  bool // the text ends inside what may be an escape
+	cut  bool // the text ends inside what may be an escape, or a longer one than size says
 }
 
-// maxEscape is the longest escape of a byte that is known, in bytes.
-const maxEscape = 8
+const (
+	// maxEscape is the longest escape of a byte that is known, in bytes: a
+	// number in HTML may begin with zeros.
+	maxEscape = 32
+	// maxNamed is the longest such escape by a name, in bytes.
+	maxNamed = 8
+)
 
 // isEscape says whether a byte begins escapes.
 func isEscape(c byte) bool { return c == '%' || c == '\\' || c == '&' }
@@ -117,44 +122,57 @@ func surrogates[T string | []byte](text T, i int) unit {
 	return unit{size: 12}.character(0x10000 + (high-0xd800)<<10 + low - 0xdc00)
 }
 
-// entity reads a character reference of HTML, with its semicolon.
+// entity reads a character reference of HTML: by name with its semicolon, by
+// number with or without.
 func entity[T string | []byte](text T, i int) unit {
+	if i+1 < len(text) && text[i+1] == '#' {
+		return numbered(text, i)
+	}
 	end := i + 1
-	for ; end < len(text) && end-i < maxEscape && text[end] != ';'; end++ {
-		if c := text[end]; !alnum(c) && !(c == '#' && end == i+1) {
+	for ; end < len(text) && end-i < maxNamed && text[end] != ';'; end++ {
+		if !alnum(text[end]) {
 			return unit{}
 		}
 	}
-	if end == len(text) && end-i < maxEscape {
+	if end == len(text) && end-i < maxNamed {
 		return unit{cut: true}
 	}
 	if end >= len(text) || text[end] != ';' || end == i+1 {
 		return unit{}
 	}
-	u := unit{size: end + 1 - i}
-	if text[i+1] != '#' {
-		c := named(string(text[i+1 : end]))
-		if c == 0 {
-			return unit{}
-		}
-		u.b[0], u.n = c, 1
-		return u
-	}
-	from, base := i+2, rune(10)
-	if from < end && text[from]|0x20 == 'x' {
-		from, base = from+1, 16
-	}
-	r := rune(0)
-	for _, c := range []byte(text[from:end]) {
-		d := rune(unhex(c))
-		if d >= base {
-			return unit{}
-		}
-		r = r*base + d
-	}
-	if from == end || r == 0 || r > utf8.MaxRune {
+	c := named(string(text[i+1 : end]))
+	if c == 0 {
 		return unit{}
 	}
+	return unit{b: [4]byte{c}, n: 1, size: end + 1 - i}
+}
+
+// numbered reads a reference by number. One that the text ends with may go on:
+// it is cut, and stands for a character all the same if nothing follows.
+func numbered[T string | []byte](text T, i int) unit {
+	from, base := i+2, rune(10)
+	if from < len(text) && text[from]|0x20 == 'x' {
+		from, base = from+1, 16
+	}
+	r, at := rune(0), from
+	for ; at < len(text) && at-i < maxEscape; at++ {
+		d := rune(unhex(text[at]))
+		if d >= base {
+			break
+		}
+		r = min(r*base+d, utf8.MaxRune+1)
+	}
+	if at-i == maxEscape || r > utf8.MaxRune {
+		return unit{}
+	}
+	u := unit{cut: at == len(text)}
+	if from == at || r == 0 {
+		return u
+	}
+	if !u.cut && text[at] == ';' {
+		at++
+	}
+	u.size = at - i
 	return u.character(r)
 }
 

@@ -34,7 +34,7 @@ func (l *loose) grave(text []byte, i int) bool {
 	}
 	for _, v := range l.starts[c] {
 		value := &l.values[v]
-		if _, k, fate := follow(text, i, value, 0); fate == part && k >= holdFrom(len(value.text)) {
+		if _, k, fate := follow(text, i, value, 0); (fate == part || fate == perhaps) && k >= holdFrom(len(value.text)) {
 			return true
 		}
 	}

@@ -19,6 +19,7 @@ type loose struct {
 	wrapped bool         // some value is broken into lines
 	tri     [1 << 10]uint64
 	longest int // of all forms, in bytes
+	near    int // likewise, where no number of HTML stands
 	least   int // length of the shortest value
 }
 
@@ -35,14 +36,20 @@ const (
 	// lineLeast is the shortest line that is broken, in bytes, but for the
 	// first.
 	lineLeast = 16
-	// maxBreak is the longest break of a line, escaped, in bytes.
-	maxBreak = 2 * maxEscape
+	// maxBreak is the longest break of a line, in bytes that may be escaped.
+	maxBreak = 2
 )
+
+// most is how long a value is at most, when escapes are of so many bytes.
+func (v *looseValue) most(escape int) int {
+	return escape * (len(v.text) + maxBreak*(len(v.text)/lineLeast+2))
+}
 
 func newLoose(values []looseValue) *loose {
 	l := &loose{values: values, least: 1 << 30}
 	for i, v := range values {
-		l.longest = max(l.longest, maxEscape*len(v.text)+maxBreak*(len(v.text)/lineLeast+2))
+		l.longest = max(l.longest, v.most(maxEscape))
+		l.near = max(l.near, v.most(maxNamed))
 		l.least = min(l.least, len(v.text))
 		l.starts[v.text[0]] = append(l.starts[v.text[0]], int32(i))
 		for k := range len(v.text) {
@@ -152,16 +159,17 @@ func goesOver[T string | []byte](l *loose, text T, i int, s spot) (end int, ok b
 		return 0, false
 	}
 	end, _, fate := follow(text, i, v, k)
-	return end, fate == entire
+	return end, fate >= perhaps
 }
 
 // How far a text goes along with a value.
 type along uint8
 
 const (
-	apart  along = iota
-	part         // to the end of the text
-	entire       // to the end of the value
+	apart   along = iota
+	part          // to the end of the text
+	perhaps       // to the end of both, in an escape that may go on
+	entire        // to the end of the value
 )
 
 // follow says how far text goes along with v from v.text[k] on: to text[end],
@@ -179,6 +187,8 @@ func follow[T string | []byte](text T, i int, v *looseValue, k int) (end, reache
 		switch {
 		case c == v.text[k] && k == len(v.text)-1:
 			i, k = i+1, k+1 // also where it begins an escape of itself
+		case u.cut && u.size > 0 && v.text[k:] == string(u.b[:u.n]):
+			return i + u.size, k + u.n, perhaps
 		case u.size > 0 && len(v.text)-k >= u.n && v.text[k:k+u.n] == string(u.b[:u.n]):
 			i, k, line, breaks = i+u.size, k+u.n, line+1, 0
 		case c == v.text[k] && !u.cut:
@@ -200,7 +210,11 @@ func follow[T string | []byte](text T, i int, v *looseValue, k int) (end, reache
 // end, and whose it is; len(text) when none has. Where no more than an escape
 // has begun, the owner is below 0.
 func (l *loose) open(text []byte) (start, owner int) {
-	for i := max(0, len(text)-l.longest+1); i < len(text); i++ {
+	from := max(0, len(text)-l.longest+1)
+	if near := len(text) - l.near + 1; near > from && index(text, from, '&') == len(text) {
+		from = near
+	}
+	for i := from; i < len(text); i++ {
 		c := text[i]
 		if len(l.starts[c]) == 0 && !isEscape(c) {
 			continue
@@ -215,7 +229,7 @@ func (l *loose) open(text []byte) (start, owner int) {
 			}
 		}
 		for _, v := range l.starts[c] {
-			if _, _, fate := follow(text, i, &l.values[v], 0); fate == part {
+			if _, _, fate := follow(text, i, &l.values[v], 0); fate == part || fate == perhaps {
 				return i, l.values[v].owner
 			}
 		}
@@ -245,7 +259,7 @@ func (l *loose) tail(text []byte) (n int, inside bool, owner int) {
 				if fate == part && (skip == 0 && end > 0 || end-skip >= minRaw) {
 					inside, owner = true, v.owner
 				}
-				if fate == entire && len(v.text)-k >= minRaw && end > n {
+				if fate >= perhaps && len(v.text)-k >= minRaw && end > n {
 					n, owner = end, v.owner
 				}
 			}

@@ -57,6 +57,8 @@ func everyReflection(v string) map[string]string {
 		"json, all":    `{"a":"` + escaped(v, `\u%04X`, true) + `"}`,
 		"json, mixed":  `{"a":"` + mixed(v, `\u%04X`, `\u%04x`, true) + `"}`,
 		"html, all":    "<p>" + escaped(v, "&#%d;", true) + "</p>",
+		"html, zeros":  "<p>" + mixed(v, "&#x%016X;", "&#%018d;", true) + "</p>",
+		"html, open":   "<p>" + escaped(v, "&#%d", true),
 		"html, hex":    "<p>" + mixed(v, "&#x%X;", "&#X%04x;", true) + "</p>",
 		"html, names":  "<p>" + strings.NewReplacer("+", "&plus;", "/", "&sol;", "&", "&AMP;", "<", "&lt;", `"`, "&quot;", "'", "&apos;", ">", "&gt;").Replace(v) + "</p>",
 		"hex":          hex.EncodeToString([]byte(v)),
@@ -276,7 +278,7 @@ func naive(m *Masker, text string) string {
 	}
 	for i := range text {
 		for k := range m.seek.loose.values {
-			if end, _, fate := follow(text, i, &m.seek.loose.values[k], 0); fate == entire {
+			if end, _, fate := follow(text, i, &m.seek.loose.values[k], 0); fate >= perhaps {
 				fill(out[i:end])
 			}
 		}
@@ -286,7 +288,7 @@ func naive(m *Masker, text string) string {
 
 func TestMaskAtEverySplit(t *testing.T) {
 	m := maskerOf(t, "abcabcabd", "bcabca", "aaaa", "xyz&<>xyz")
-	pieces := []string{"a", "b", "c", "d", "abc", "abcabcabd", "aaa", "&amp;", "xyz", "xyz&<>xyz", "=", "%26", "%61", `\u0062`, "&#99;", "&lt;>xyz", "\r\n", "YWJjYWJj", "YWJk", "x%79z", "%", "&", `\`}
+	pieces := []string{"a", "b", "c", "d", "abc", "abcabcabd", "aaa", "&amp;", "xyz", "xyz&<>xyz", "=", "%26", "%61", `\u0062`, "&#99;", "&#99", "&#x62", "&#0000000000098;", "&lt;>xyz", "\r\n", "YWJjYWJj", "YWJk", "x%79z", "%", "&", `\`}
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 20).Draw(t, "pieces"), "")
 		want := naive(m, text)
