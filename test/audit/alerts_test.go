@@ -74,6 +74,9 @@ func TestMuteSilencesAndRecords(t *testing.T) {
   }`, secretBlock("SIGN_KEY", "alerts.test", "SIGN"))})
 	s := g.Attach(t, "dev")
 	id, _, _ := strings.Cut(ok(t, "alert", "mute", "den*", "--for", "1h", "--host", "quiet*", "--why", "load test", "--socket", g.Socket()), " ")
+	if out, code := sallyport(t, "alert", "mute", "nosuch", "--for", "1h", "--socket", g.Socket()); code != 1 || !strings.Contains(out, `the policy has no alert "nosuch"; it has: `) {
+		t.Errorf("a mute of an alert that is not there: exit %d, %s", code, out)
+	}
 	must(t, g.Kill())
 	must(t, g.Start()) // a mute survives
 	ask(t, s, "quiet.evil.test")
@@ -84,8 +87,8 @@ func TestMuteSilencesAndRecords(t *testing.T) {
 		t.Errorf("alert ls:\n%s", list)
 	}
 	ok(t, "alert", "unmute", id, "--socket", g.Socket())
-	if _, code := sallyport(t, "alert", "unmute", id, "--socket", g.Socket()); code != 1 {
-		t.Errorf("a mute that is not there was ended: exit %d", code)
+	if out, code := sallyport(t, "alert", "unmute", id, "--socket", g.Socket()); code != 1 || !strings.Contains(out, "`sallyport alert ls` shows the IDs") {
+		t.Errorf("a mute that is not there was ended: exit %d, %s", code, out)
 	}
 	ask(t, s, "quiet2.evil.test")
 	b.settled(t, 2)
