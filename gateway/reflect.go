@@ -157,7 +157,7 @@ func (x *exchange) covered(name, place string) {
 }
 
 // errUnmaskable is an answer whose body cannot be read, and so not masked.
-var errUnmaskable = errors.New("the answer is in a coding in which secrets cannot be masked")
+var errUnmaskable = errors.New("secrets in the answer cannot be masked, in its coding or in a part of it: ask for all of it, without compression")
 
 // lookedInto is a body in which values are covered. Where that fails, as in a
 // coding that is not what it says, the answer is broken off.
