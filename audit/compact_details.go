@@ -83,6 +83,9 @@ func outcome(e *Event) string {
 func textOf(e *Event) string {
 	switch {
 	case e.Error != nil && e.Error.Class == RejectedCA && e.Message != "": // the message says what the client wants
+		if reasonOf(e) == RejectedCA {
+			return Escape(e.Message, 256)
+		}
 		return RejectedCA + ": " + Escape(e.Message, 256)
 	case e.Kind == KindPolicy && e.Error != nil:
 		return Escape(e.Message, 256) + ": " + Escape(e.Error.Detail, 256)

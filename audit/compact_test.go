@@ -63,6 +63,11 @@ func TestCompactLine(t *testing.T) {
 			"01:02:03.004 DENY  ci   tls  intercept a.test:443                      protocol_error    " +
 				"client_rejected_ca: the client does not trust the gateway's certificate authority; curl wants CURL_CA_BUNDLE\n",
 		},
+		"refusal that was not read": {
+			Event{Time: at("01:02:03.004"), Kind: KindTLS, Phase: PhaseEvent, Severity: Info, Sandbox: ci, Host: "a.test", Port: 443,
+				TLS: &TLS{Mode: "intercept"}, Error: &Error{Class: RejectedCA, Detail: "tls: bad record MAC"}, Message: "it could not read why"},
+			"01:02:03.004 EVENT ci   tls  intercept a.test:443                      client_rejected_ca it could not read why\n",
+		},
 		"policy not loaded": {
 			Event{Time: at("01:02:03.004"), Kind: KindPolicy, Phase: PhaseEvent, Severity: High, Policy: &Policy{Generation: 3},
 				Message: "policy was not loaded; what was in force stays", Error: &Error{Class: "detail", Detail: "p.hcl:3: no such attribute"}},

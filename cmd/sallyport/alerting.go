@@ -168,7 +168,7 @@ func (a *alerting) close() error {
 		d.stop()
 		if n := d.spool.Waiting(); n > 0 {
 			waiting += n
-			a.logger.Error("notices of alerts were not delivered; they are kept, and delivered at the next start", "notices", n, "error", d.spool.LastError())
+			a.logger.Error("notices of alerts were not delivered; they are kept, and delivered "+a.later(), "notices", n, "error", d.spool.LastError())
 		}
 	}
 	if waiting == 0 {
@@ -178,6 +178,14 @@ func (a *alerting) close() error {
 		d.stop()
 	}
 	return err
+}
+
+// later is when what waits at the end is delivered.
+func (a *alerting) later() string {
+	if a.owed != "" {
+		return "by the next run under the same policy, or by sallyport alert deliver"
+	}
+	return "at the next start"
 }
 
 // errNoPolicy is in force before a policy was loaded.
