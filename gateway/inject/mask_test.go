@@ -320,17 +320,20 @@ func FuzzMask(f *testing.F) {
 			return
 		}
 		m := newMasker([]secrets.Held{{Name: "KEY", Value: v}})
-		want := m.Text(string(text), noHit)
-		for i, c := range []byte(naive(m, string(text))) { // which reads backslashes that mean two things in one way
-			if c != text[i] && want[i] != filler {
-				t.Fatalf("%q becomes %q", text, want)
-			}
-		}
 		// Without the slight piece of a value that may go out before the rest.
 		firm := &maskReader{m: m, src: &pieces{bytes.NewReader(text), int(n) + 1}, hit: noHit, firm: true}
 		got, err := io.ReadAll(firm)
-		if err != nil || string(got) != want {
-			t.Fatalf("%q in pieces of %d: %q, want %q", text, int(n)+1, got, want)
+		if err != nil || len(got) != len(text) {
+			t.Fatalf("%q in pieces of %d: %q, %v", text, int(n)+1, got, err)
+		}
+		// A backslash may stand for itself or begin an escape. The reference
+		// reads it in one way, the mask of a whole text in either.
+		least, most := naive(m, string(text)), m.Text(string(text), noHit)
+		for i, c := range text {
+			covered := got[i] == filler && c != filler
+			if least[i] != c && !covered || covered && most[i] == c || !covered && got[i] != c {
+				t.Fatalf("%q in pieces of %d: %q, want at least %q, at most %q", text, int(n)+1, got, least, most)
+			}
 		}
 	})
 }

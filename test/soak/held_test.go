@@ -24,7 +24,7 @@ const maxMemory = 2 << 30
 // held is what a gateway holds at one moment.
 type held struct {
 	goroutines, descriptors int
-	memory                  int // resident, in bytes
+	memory                  int // resident, without mapped files, in bytes
 }
 
 func (h held) String() string {
@@ -44,7 +44,7 @@ func holds(t *testing.T, g *lab.Gateway) held {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	_, rest, _ := strings.Cut(string(status), "RssAnon:")
 	kib, err := strconv.Atoi(strings.Fields(rest)[0])
 	if err != nil {
 		t.Fatal(err)

@@ -160,7 +160,8 @@ func (s *soak) judge(t *testing.T, early, late held) {
 	if late.descriptors > early.descriptors+20 {
 		t.Errorf("descriptors grew from %d to %d", early.descriptors, late.descriptors)
 	}
-	if late.memory > early.memory+early.memory/4+16<<20 {
+	// With room for the race detector, which remembers what it has seen.
+	if late.memory > 2*early.memory+32<<20 {
 		t.Errorf("memory grew from %d MiB to %d MiB", early.memory>>20, late.memory>>20)
 	}
 }
