@@ -70,7 +70,7 @@ func refusals() []refusal {
 		{"git-push-method", "git ls-remote https://allowed.p6.test/app.git", ""},
 		{"pip", "/usr/bin/python3 -m pip --no-cache-dir --disable-pip-version-check download --no-input --retries 0 -d . https://denied.p6.test/nothing-1.0-py3-none-any.whl", "HTTP error"},
 		{"python-requests", `/usr/bin/python3 -c 'import requests; r=requests.get("https://denied.p6.test/"); print(r.status_code, r.headers["X-Sallyport-Reason"], r.text.strip())'`, ""},
-		{"npm", "npm --no-update-notifier --cache ./cache view nothing --registry https://denied.p6.test/", "403|sallyport"},
+		{"npm", "npm --no-update-notifier --cache ./cache view nothing --registry https://denied.p6.test/", "error 403|code E403"},
 		{"dig", "dig +noall +comments +answer denied.p6.test TXT | grep -v 'DiG\\|id:\\|^$\\|UDP:\\|COOKIE'", ""},
 	}
 }

@@ -32,7 +32,7 @@ type life struct {
 
 func lifeIn(t *testing.T, s *lab.Sandbox, host string) life {
 	t.Helper()
-	out, err := output(s.Lab.GW, s.Lab.Binary, "sandbox", "show", s.ID, "--socket", s.Gateway.Socket())
+	out, err := output(s.Lab.GW, s.Lab.Binary, "sandbox", "show", s.ID, "--json", "--socket", s.Gateway.Socket())
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -85,7 +85,7 @@ func (b *bench) env(sandbox, proxy string) map[string]string {
 		if sb.Name != sandbox {
 			continue
 		}
-		b.decode(&one, "sandbox", "show", sb.ID, "--socket", b.g.Socket())
+		b.decode(&one, "sandbox", "show", sb.ID, "--json", "--socket", b.g.Socket())
 		if strings.HasSuffix(one.Env["HTTPS_PROXY"], "@"+proxy) {
 			return one.Env
 		}
