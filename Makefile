@@ -8,7 +8,7 @@ PREFIX  ?= /usr/local
 # The tests drive real clients; test/deps.sh says which of them are missing.
 TESTFLAGS ?= -race -timeout 20m
 
-.PHONY: build install demo test unit e2e cases fuzz bench bench-check bench-packages ci lint deps deb image clean help
+.PHONY: build install demo test unit e2e soak cases fuzz bench bench-check bench-packages ci lint deps deb image clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -49,8 +49,12 @@ unit: ## packages alone, with -race; fuzz targets run their seeds
 	$(GO) test $(TESTFLAGS) -p 1 $$($(GO) list ./... | grep -v '^sallyport/test/')
 
 e2e: build ## real namespaces, kernel rules, TLS and clients; needs root for the lab
-	$(GO) test $(TESTFLAGS) -count 1 -p 1 ./test/...
+	$(GO) test $(TESTFLAGS) -count 1 -p 1 $$($(GO) list ./test/... | grep -v '^sallyport/test/soak$$')
 	cd test/kubernetes && $(GO) test ./...
+
+SOAKTIME ?= 3m
+soak: ## mixed traffic, reloads, rotations and faults for SOAKTIME; memory stays flat
+	$(GO) test -count 1 -timeout 60m ./test/soak -v -soak $(SOAKTIME)
 
 cases: ## the corpus of cases as a table: id, title, pass
 	$(GO) run ./test/corpus/table
