@@ -50,8 +50,8 @@ func (e *entry) due(now time.Time) bool {
 	return e.used && e.flight == nil && !e.refresh.IsZero() && !now.Before(e.refresh) && !now.Before(e.retry)
 }
 
-// lacking says whether a value that is wanted was never had, and may be asked
-// for now.
+// lacking says whether a value that is wanted was never had, and its source may
+// be asked again.
 func (e *entry) lacking(now time.Time) bool {
 	return e.wanted && e.value.IsZero() && e.flight == nil && !now.Before(e.retry)
 }
