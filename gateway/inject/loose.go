@@ -215,26 +215,34 @@ func (l *loose) open(text []byte) (start, owner int) {
 		from = near
 	}
 	for i := from; i < len(text); i++ {
-		c := text[i]
-		if len(l.starts[c]) == 0 && !isEscape(c) {
-			continue
-		}
+		c, u := text[i], unit{}
 		if isEscape(c) {
-			u := unescapeAt(text, i)
-			if u.cut {
+			if u = unescapeAt(text, i); u.cut {
 				return i, -1
 			}
-			if u.size > 0 {
-				c = u.b[0]
-			}
 		}
-		for _, v := range l.starts[c] {
-			if _, _, fate := follow(text, i, &l.values[v], 0); fate == part || fate == perhaps {
-				return i, l.values[v].owner
+		if owner, ok := l.begins(text, i, c); ok {
+			return i, owner
+		}
+		// What begins an escape may stand for itself as well.
+		if u.size > 0 && u.b[0] != c {
+			if owner, ok := l.begins(text, i, u.b[0]); ok {
+				return i, owner
 			}
 		}
 	}
 	return len(text), -1
+}
+
+// begins says whether a value whose first byte is c may begin at text[i] and go
+// on behind the end of text, and whose it is.
+func (l *loose) begins(text []byte, i int, c byte) (owner int, ok bool) {
+	for _, v := range l.starts[c] {
+		if _, _, fate := follow(text, i, &l.values[v], 0); fate == part || fate == perhaps {
+			return l.values[v].owner, true
+		}
+	}
+	return -1, false
 }
 
 // remainder says whether b may be what is left of an escape.

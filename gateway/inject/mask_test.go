@@ -312,7 +312,8 @@ func FuzzMask(f *testing.F) {
 	f.Add([]byte("abc\\\\\\\\\\\\abc"), "abc\\\\\\\\\\abc", uint8('3'))
 	f.Add([]byte("\\'\x89\xd5,>\\\\\\\\\\"), "\\'\x89\xd5,>\\\\\\", uint8(2))
 	f.Add([]byte("m\r\nV0MTIz"), "et123", uint8('M'))
-	f.Add([]byte("c2Vjcm\rV0"), "secret", uint8(0x9d)) // a bare CR breaks no lines
+	f.Add([]byte("\\'\x89\xd5,>\\\\\\\\|"), "\\'\x89\xd5,>\\\\|", uint8(1)) // its first backslash stands for itself
+	f.Add([]byte("c2Vjcm\rV0"), "secret", uint8(0x9d))                      // a bare CR breaks no lines
 	f.Add([]byte(strings.Repeat("q", 9000)+"secret"), "qqqqsecret", uint8(200))
 	f.Add([]byte("abc\xa3\xa3\xa3\xb3\xa3\xa3\xb4\xa3a0c\xf200\x1e"), "abc\xa3\xa3\xa3\xb3\xa3\xa3\xb4\xa3a0c\xf200", uint8(0))
 	f.Add([]byte("0"), "}\xc7!\n", uint8(7)) // without its newline it is too short to be masked
