@@ -38,7 +38,9 @@ func Listen(t testing.TB) *Listener {
 }
 
 // Dial opens a connection that is accepted as one to dst. Once the listener is
-// closed it is one that the other side has closed.
+// closed it is one that the other side has closed. A dial that ctx ends may
+// leave a connection behind that no one holds: what is accepted is looked at
+// until it is the other end.
 func (l *Listener) Dial(ctx context.Context, dst netip.AddrPort) (*net.TCPConn, error) {
 	l.pairing.Lock()
 	defer l.pairing.Unlock()
@@ -47,6 +49,10 @@ func (l *Listener) Dial(ctx context.Context, dst netip.AddrPort) (*net.TCPConn, 
 		return nil, err
 	}
 	server, err := l.front.Accept()
+	for err == nil && server.RemoteAddr().String() != client.LocalAddr().String() {
+		_ = server.Close()
+		server, err = l.front.Accept()
+	}
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
