@@ -142,8 +142,15 @@ func lowerASCII(s string) (name string, ascii bool, err error) {
 	if !utf8.ValidString(s) {
 		return "", false, errors.New("host is not valid UTF-8")
 	}
-	name, err = idnaProfile().ToASCII(s)
-	if err != nil {
+	profile := idnaProfile()
+	name, err = profile.ToASCII(s)
+	again := name
+	if err == nil {
+		// The rule for text from right to left is applied to some characters
+		// before they are mapped: what a name became has to be valid as well.
+		again, err = profile.ToASCII(name)
+	}
+	if err != nil || again != name {
 		return "", false, errors.New("host is not a valid internationalised name")
 	}
 	return name, ascii, nil
