@@ -27,14 +27,21 @@ func (s *seeker) grave(text []byte, from int) int {
 // bytes have come.
 func (l *loose) grave(text []byte, i int) bool {
 	c := text[i]
-	if isEscape(c) {
-		if u := unescapeAt(text, i); u.size > 0 {
-			c = u.b[0]
-		}
+	if l.graveWith(text, i, c) {
+		return true
 	}
+	if !isEscape(c) {
+		return false
+	}
+	u := unescapeAt(text, i)
+	return u.size > 0 && u.b[0] != c && l.graveWith(text, i, u.b[0])
+}
+
+// graveWith is grave for the values whose first byte is c.
+func (l *loose) graveWith(text []byte, i int, c byte) bool {
 	for _, v := range l.starts[c] {
 		value := &l.values[v]
-		if _, k, fate := follow(text, i, value, 0); (fate == part || fate == perhaps) && k >= holdFrom(len(value.text)) {
+		if a := follow(text, i, value, 0); a.part && a.reached >= holdFrom(len(value.text)) {
 			return true
 		}
 	}

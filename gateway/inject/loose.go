@@ -158,52 +158,8 @@ func goesOver[T string | []byte](l *loose, text T, i int, s spot) (end int, ok b
 	if i < k || k > 0 && text[i-1] != v.text[k-1] || string(text[i-k:i]) != v.text[:k] {
 		return 0, false
 	}
-	end, _, fate := follow(text, i, v, k)
-	return end, fate >= perhaps
-}
-
-// How far a text goes along with a value.
-type along uint8
-
-const (
-	apart   along = iota
-	part          // to the end of the text
-	perhaps       // to the end of both, in an escape that may go on
-	entire        // to the end of the value
-)
-
-// follow says how far text goes along with v from v.text[k] on: to text[end],
-// and to v.text[reached].
-func follow[T string | []byte](text T, i int, v *looseValue, k int) (end, reached int, fate along) {
-	line, breaks := lineLeast, 0 // bytes since the last break, and its length
-	for k < len(v.text) {
-		if i >= len(text) {
-			return i, k, part
-		}
-		c, u := text[i], unit{}
-		if isEscape(c) {
-			u = unescapeAt(text, i)
-		}
-		switch {
-		case c == v.text[k] && k == len(v.text)-1:
-			i, k = i+1, k+1 // also where it begins an escape of itself
-		case u.cut && u.size > 0 && v.text[k:] == string(u.b[:u.n]):
-			return i + u.size, k + u.n, perhaps
-		case u.size > 0 && len(v.text)-k >= u.n && v.text[k:k+u.n] == string(u.b[:u.n]):
-			i, k, line, breaks = i+u.size, k+u.n, line+1, 0
-		case c == v.text[k] && !u.cut:
-			i, k, line, breaks = i+1, k+1, line+1, 0
-		case u.cut:
-			return i, k, part
-		case v.wrapped && (line >= lineLeast || breaks == 1) && (c == '\n' || c == '\r' && (i+1 == len(text) || text[i+1] == '\n')):
-			i, line, breaks = i+1, 0, breaks+1
-		case v.wrapped && (line >= lineLeast || breaks == 1) && u.n == 1 && (u.b[0] == '\r' || u.b[0] == '\n'):
-			i, line, breaks = i+u.size, 0, breaks+1
-		default:
-			return i, k, apart
-		}
-	}
-	return i, k, entire
+	a := follow(text, i, v, k)
+	return a.end, a.whole
 }
 
 // open returns where in text a value may have begun that goes on behind its
@@ -238,7 +194,7 @@ func (l *loose) open(text []byte) (start, owner int) {
 // on behind the end of text, and whose it is.
 func (l *loose) begins(text []byte, i int, c byte) (owner int, ok bool) {
 	for _, v := range l.starts[c] {
-		if _, _, fate := follow(text, i, &l.values[v], 0); fate == part || fate == perhaps {
+		if follow(text, i, &l.values[v], 0).part {
 			return l.values[v].owner, true
 		}
 	}
@@ -263,12 +219,12 @@ func (l *loose) tail(text []byte) (n int, inside bool, owner int) {
 		for i := range l.values {
 			v := &l.values[i]
 			for k := 1; k < len(v.text); k++ {
-				end, _, fate := follow(text, skip, v, k)
-				if fate == part && (skip == 0 && end > 0 || end-skip >= minRaw) {
+				a := follow(text, skip, v, k)
+				if a.part && (skip == 0 && a.at > 0 || a.at-skip >= minRaw) {
 					inside, owner = true, v.owner
 				}
-				if fate >= perhaps && len(v.text)-k >= minRaw && end > n {
-					n, owner = end, v.owner
+				if a.whole && len(v.text)-k >= minRaw && a.end > n {
+					n, owner = a.end, v.owner
 				}
 			}
 		}
