@@ -8,7 +8,7 @@ PREFIX  ?= /usr/local
 # The tests drive real clients; test/deps.sh says which of them are missing.
 TESTFLAGS ?= -race -timeout 20m
 
-.PHONY: build install demo test unit e2e soak cases fuzz bench bench-check bench-packages ci lint deps deb image clean help
+.PHONY: build install demo test unit e2e soak cases fuzz bench bench-check bench-growth bench-packages ci lint deps deb image clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -76,6 +76,9 @@ bench-check: bin/bench ## is it slower, beside other proxies, than it was? root,
 	sh test/deps.sh nginx dnsmasq
 	bin/bench $(if $(KEEP),-keep,-check) -baseline test/bench/baseline.json -only W1,W2,W9 \
 		-peers splice,nginx,dnsmasq,sallyport-netns,sallyport-100k-netns $(BENCHFLAGS)
+
+bench-growth: bin/bench ## how cost grows with requests, rules, secrets, sandboxes, names and records; root, 10 min
+	bin/bench -growth -readme README.md $(BENCHFLAGS)
 
 bin/bench: build $(shell find test/bench -name '*.go') go.mod go.sum
 	CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./test/bench/cmd

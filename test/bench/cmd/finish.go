@@ -129,7 +129,7 @@ func (b *bench) summarise(path string) error {
 		column("goproxy", "goproxy-h2"), column("squid"), column("mitmproxy")})
 	text.WriteString("\n")
 	b.samples.Summary(&text, names, []report.Column{column("dnsmasq"), column("unbound"), ours})
-	document, err = report.Insert(document, text.Bytes())
+	document, err = report.Insert(document, "make bench", text.Bytes())
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

@@ -82,6 +82,7 @@ func within(dir string, args []string) error {
 	var o options
 	var binary, only, named string
 	var out outcome
+	var grown bool
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&binary, "sallyport", "bin/sallyport", "the program that is measured")
 	f.StringVar(&only, "only", "", "workloads, as W1,W2; all by default")
@@ -95,6 +96,7 @@ func within(dir string, args []string) error {
 	f.StringVar(&out.baseline, "baseline", "", "file of kept ratios that are compared with, or with -keep written")
 	f.BoolVar(&out.check, "check", false, "fail if a ratio is much worse than in the baseline")
 	f.BoolVar(&out.keep, "keep", false, "write the baseline")
+	f.BoolVar(&grown, "growth", false, "how cost grows, instead of the workloads")
 	f.Float64Var(&out.share, "share", 0.10, "by how much of itself a ratio may be worse")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -117,6 +119,9 @@ func within(dir string, args []string) error {
 	}
 	defer world.Close()
 	b := &bench{options: o, world: world, gateways: map[string]*peers.Gateway{}, failed: map[string]bool{}, out: os.Stdout}
+	if grown {
+		return b.grow(out.readme)
+	}
 	if err := b.run(); err != nil {
 		return err
 	}

@@ -190,18 +190,19 @@ func TestSummary(t *testing.T) {
 	if got := strings.Join(strings.Fields(b.String()), " "); got != "| | figure | nginx | ours | |-------|--------|------:|-----:| | small | CPU µs | 40.0 | 88.0 | | small | per s | 667 | 667 |" {
 		t.Errorf("summary:\n%s", b.String())
 	}
-	document := []byte("before\n" + beginMark + "old\n" + endMark + "after\n")
+	const begin, end = "<!-- written by make it: begin -->\n", "<!-- written by make it: end -->\n"
+	document := []byte("before\n" + begin + "old\n" + end + "after\n")
 	for range 2 { // what was inserted is replaced
 		var err error
-		if document, err = Insert(document, []byte("new\n")); err != nil {
+		if document, err = Insert(document, "make it", []byte("new\n")); err != nil {
 			t.Fatal(err)
 		}
-		if want := "before\n" + beginMark + "new\n" + endMark + "after\n"; string(document) != want {
+		if want := "before\n" + begin + "new\n" + end + "after\n"; string(document) != want {
 			t.Errorf("document:\n%s", document)
 		}
 	}
-	for _, bad := range []string{"", beginMark, endMark, endMark + beginMark} {
-		if _, err := Insert([]byte(bad), nil); err == nil {
+	for _, bad := range []string{"", begin, end, end + begin} {
+		if _, err := Insert([]byte(bad), "make it", nil); err == nil {
 			t.Errorf("a place was found in %q", bad)
 		}
 	}
@@ -213,7 +214,28 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Insert(text, nil); err != nil {
-		t.Error(err)
+	for _, who := range []string{"make bench", "make bench-growth"} {
+		if _, err := Insert(text, who, nil); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestGrowth: a line for what was measured, none for what was not.
+func TestGrowth(t *testing.T) {
+	var s Samples
+	for size, v := range map[string]float64{"10": 2, "100": 2.2, "1000": 3, "10000": 4} {
+		s = append(s, Sample{Workload: "rules", Peer: size, Values: map[Metric]float64{CPU: v}})
+	}
+	var out strings.Builder
+	sizes := []int{10, 100, 1000, 10_000}
+	s.Growth(&out, []Curve{{"rules", "rules", "CPU", CPU, sizes}, {"names", "names", "CPU", CPU, sizes}})
+	for _, want := range []string{"× 10 |", "| rules | CPU ", "  10 |", "2.20 µs (1.10)", "3 µs (1.50)", "4 µs (2)"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+	if strings.Contains(out.String(), "names") {
+		t.Errorf("what was not measured has a line:\n%s", &out)
 	}
 }

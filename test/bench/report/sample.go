@@ -25,6 +25,7 @@ const (
 	Each   Metric = "KiB each"     // memory that one connection or sandbox costs
 	Again  Metric = "resumed %"    // handshakes
 	Growth Metric = "RSS ratio"    // at the end to at the start
+	Wait   Metric = "ms"           // from start to end
 	Others Metric = "others' CPUs" // of the machine, that neither load, peer nor origin used
 	Loads  Metric = "load"         // average of the machine
 	Errors Metric = "errors"       //

@@ -56,18 +56,13 @@ func (s Samples) Summary(w io.Writer, lines []Line, columns []Column) {
 	}
 }
 
-// Marks between which a document holds a summary.
-const (
-	beginMark = "<!-- written by make bench: begin -->\n"
-	endMark   = "<!-- written by make bench: end -->\n"
-)
-
-// Insert puts text between the marks of a document.
-func Insert(document, text []byte) ([]byte, error) {
-	head, rest, ok := bytes.Cut(document, []byte(beginMark))
-	_, tail, ends := bytes.Cut(rest, []byte(endMark))
+// Insert puts text between the marks in a document that name who writes it.
+func Insert(document []byte, who string, text []byte) ([]byte, error) {
+	begin, end := "<!-- written by "+who+": begin -->\n", "<!-- written by "+who+": end -->\n"
+	head, rest, ok := bytes.Cut(document, []byte(begin))
+	_, tail, ends := bytes.Cut(rest, []byte(end))
 	if !ok || !ends {
-		return nil, fmt.Errorf("the document has no place for the summary: no lines %q and %q", beginMark, endMark)
+		return nil, fmt.Errorf("the document has no place for it: no lines %q and %q", begin, end)
 	}
-	return slices.Concat(head, []byte(beginMark), text, []byte(endMark), tail), nil
+	return slices.Concat(head, []byte(begin), text, []byte(end), tail), nil
 }
