@@ -65,6 +65,15 @@ func (a *attachment) identify() (err error) {
 	return nil
 }
 
+// place is where the sockets of the namespace are kept. Without a number that is
+// given but once there is none.
+func (a attachment) place() string {
+	if a.Cookie == 0 {
+		return ""
+	}
+	return keptPlace("netns", strconv.FormatUint(a.Cookie, 16))
+}
+
 // same says whether a and b are the same namespace.
 func (a attachment) same(b attachment) bool {
 	return a.Inode == b.Inode && a.Cookie == b.Cookie && a.Boot == b.Boot
@@ -91,7 +100,9 @@ func (c *captures) attach(a attachment) (*identity.Sandbox, error) {
 	if a.ID == "" {
 		a.ID = c.attachedAs(a)
 	}
-	sockets, err := c.openNamespace(a.NetNS, capture.NamespaceOptions{Interface: a.describe()})
+	sockets, err := c.keeper.open(a.place(), a.ID, func(k *capture.Kept) (*capture.Sockets, error) {
+		return c.openNamespace(a.NetNS, capture.NamespaceOptions{Interface: a.describe(), Kept: k})
+	})
 	if err != nil {
 		for _, other := range c.attachments() {
 			if other.same(a) {
@@ -102,10 +113,12 @@ func (c *captures) attach(a attachment) (*identity.Sandbox, error) {
 	}
 	sb, err := c.register(a, p)
 	if err != nil {
-		return nil, errors.Join(err, sockets.Close())
+		err = errors.Join(err, sockets.Close())
+		c.keeper.forget(a.place())
+		return nil, err
 	}
 	in := gateway.NewInbound(a.describe(), sockets, func(netip.Addr) (*identity.Sandbox, bool) { return sb, true })
-	return sb, c.add("netns "+sb.ID, &openCapture{in: in, attached: a})
+	return sb, c.add("netns "+sb.ID, &openCapture{in: in, place: a.place(), attached: a})
 }
 
 // register keeps a and begins, or takes up again, the sandbox's life.
@@ -279,7 +292,7 @@ func (c *captures) endAttached(id, why string, remember bool) error {
 	if oc == nil {
 		return fmt.Errorf("no attached sandbox has the id %q", id)
 	}
-	oc.end()
+	c.endFor(oc)
 	if err := c.unpin(oc.attached.NetNS); err != nil {
 		c.st.settings.log.Warn("namespace that was held was not let go of", "netns", oc.attached.NetNS, "error", err)
 	}

@@ -20,6 +20,8 @@ type captures struct {
 	runtime string // folder
 	engines []*engineCapture
 
+	keeper *keeper // of listening sockets, over a restart; may be nil
+
 	// openNamespace is capture.OpenNamespace; tests have another.
 	openNamespace func(path string, o capture.NamespaceOptions) (*capture.Sockets, error)
 
@@ -32,6 +34,7 @@ type captures struct {
 
 type openCapture struct {
 	in       *gateway.Inbound
+	place    string         // of keeper; "" its sockets are not kept
 	attached attachment     // of a namespace
 	sources  []netip.Prefix // of an interface
 	macs     []net.HardwareAddr
@@ -44,14 +47,18 @@ type openCapture struct {
 func (d *daemonProcess) openCaptures() error {
 	c := &d.captures
 	c.st, c.blocks, c.runtime = d.stack, d.file.Captures, d.runtime
-	c.openNamespace = capture.OpenNamespace
+	c.openNamespace, c.keeper = capture.OpenNamespace, d.keeper
 	c.open, c.held, c.asking = map[string]*openCapture{}, map[string]chan struct{}{}, map[string]*bool{}
 	for _, b := range c.blocks {
 		if err := c.openBlock(b); err != nil {
 			return b.at(err)
 		}
 	}
-	return c.reattach()
+	if err := c.reattach(); err != nil {
+		return err
+	}
+	c.keeper.forgetRest()
+	return nil
 }
 
 func (c *captures) openBlock(b captureBlock) error {
@@ -142,6 +149,13 @@ func (c *captures) take(key string) *openCapture {
 	oc := c.open[key]
 	delete(c.open, key)
 	return oc
+}
+
+// endFor ends a capture for good: what comes from then on is refused, and waits
+// for no other process.
+func (c *captures) endFor(oc *openCapture) {
+	oc.end()
+	c.keeper.forget(oc.place)
 }
 
 // end stops serving, which closes the sockets, or closes them itself.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -54,7 +55,7 @@ func (c *captures) openInterface(b captureBlock, name string) error {
 		sources = nil
 	}
 	if old != nil {
-		old.end()
+		c.endFor(old)
 	}
 	o := capture.InterfaceOptions{Interface: name, Sources: sources, MACs: macs}
 	for _, text := range b.Address {
@@ -65,7 +66,11 @@ func (c *captures) openInterface(b captureBlock, name string) error {
 	if len(sources) == 0 { // an address that nobody has: all is spoofed
 		o.Sources = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")}
 	}
-	sockets, err := c.openLink(b, o)
+	place := keptPlace("interface", name)
+	sockets, err := c.keeper.open(place, whoseOn(c.st.gateway.Policy(), name), func(k *capture.Kept) (*capture.Sockets, error) {
+		o.Kept = k
+		return c.openLink(b, o)
+	})
 	if err != nil {
 		return err
 	}
@@ -75,7 +80,7 @@ func (c *captures) openInterface(b captureBlock, name string) error {
 		}
 		return c.claim(name, src)
 	})
-	return c.add("interface "+name, &openCapture{in: in, sources: sources, macs: macs})
+	return c.add("interface "+name, &openCapture{in: in, place: place, sources: sources, macs: macs})
 }
 
 // keepBridge holds what is open on a bridge against changes of its ports and
@@ -161,6 +166,16 @@ func sandboxesOn(set *policy.Set, iface string) []string {
 	})
 }
 
+// whoseOn tells one division of an interface among sandboxes from every other.
+func whoseOn(set *policy.Set, iface string) string {
+	var b strings.Builder
+	for _, name := range sandboxesOn(set, iface) {
+		m := set.Sandbox(name).Match
+		fmt.Fprintf(&b, "%q %q %q %q\n", name, m.CIDRs, m.Interfaces, m.MACs)
+	}
+	return digest(b.String())
+}
+
 // sourcesOf are the addresses from which a sandbox may send where it may be.
 func sourcesOf(set *policy.Set, name string) []netip.Prefix {
 	m := set.Sandbox(name).Match
@@ -214,6 +229,6 @@ func (c *captures) lost(name string) {
 		return // it was moved
 	}
 	if oc := c.take("interface " + name); oc != nil {
-		oc.end()
+		c.endFor(oc)
 	}
 }

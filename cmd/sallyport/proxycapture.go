@@ -15,6 +15,7 @@ import (
 
 	"sallyport/audit"
 	"sallyport/gateway"
+	"sallyport/gateway/capture"
 	"sallyport/gateway/identity"
 )
 
@@ -28,10 +29,15 @@ func (c *captures) openProxy(b captureBlock) error {
 	if set := c.st.gateway.Policy(); b.Sandbox != "" && set.Sandbox(b.Sandbox) == nil {
 		return fmt.Errorf("the policy has no sandbox %q; it has %s", b.Sandbox, strings.Join(set.Sandboxes(), ", "))
 	}
-	l, err := net.Listen("tcp", b.Listen)
+	place := keptPlace("proxy", b.Name)
+	sockets, err := c.keeper.open(place, "", func(k *capture.Kept) (*capture.Sockets, error) {
+		l, reused, err := capture.Listen(b.Listen, k)
+		return &capture.Sockets{TCP: []net.Listener{l}, Reused: reused}, err
+	})
 	if err != nil {
 		return err
 	}
+	l := sockets.TCP[0]
 	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		c.st.settings.log.Warn("the proxy can be reached from other hosts; credentials go over the network in clear text", "capture", b.Name, "listen", l.Addr())
 	}
@@ -43,7 +49,7 @@ func (c *captures) openProxy(b captureBlock) error {
 			}
 			return c.claimProxy(b, user)
 		}}
-	if err := c.add(in.Name, &openCapture{in: in}); err != nil {
+	if err := c.add(in.Name, &openCapture{in: in, place: place}); err != nil {
 		return err
 	}
 	c.claimProxies(b)

@@ -103,6 +103,7 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.configPath(p), err)
 	}
+	kept := newKeeper(s.log)                 // before any other process is started
 	if err := file.lock(s.log); err != nil { // first: what fails after it leaves nothing open
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &daemonProcess{stack: st, file: file, runtime: p.runtime, git: follow, push: push}
+	d := &daemonProcess{stack: st, file: file, runtime: p.runtime, git: follow, push: push, keeper: kept}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
@@ -189,6 +190,7 @@ type daemonProcess struct {
 	control  *control
 	scraped  net.Listener // of the metrics; nil without them
 	captures captures
+	keeper   *keeper
 	git      *gitPolicy    // nil where the policy is not followed by commit
 	push     *pushedPolicy // nil where it is not pushed
 }

@@ -27,14 +27,17 @@ func (c *captures) openShared(sandbox string) error {
 		return err
 	}
 	a.ID = c.attachedAs(a)
-	sockets, err := capture.OpenShared()
+	const place = "shared"
+	sockets, err := c.keeper.open(place, a.ID, capture.OpenShared)
 	if err != nil {
 		return err
 	}
 	sb, err := c.register(a, p)
 	if err != nil {
-		return errors.Join(err, sockets.Close())
+		err = errors.Join(err, sockets.Close())
+		c.keeper.forget(place)
+		return err
 	}
 	in := gateway.NewInbound("shared", sockets, func(netip.Addr) (*identity.Sandbox, bool) { return sb, true })
-	return c.add("netns "+sb.ID, &openCapture{in: in, attached: a})
+	return c.add("netns "+sb.ID, &openCapture{in: in, place: place, attached: a})
 }

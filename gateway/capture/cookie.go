@@ -19,16 +19,22 @@ func NamespaceCookie(path string) (cookie uint64, err error) {
 	}
 	defer ns.Close()
 	err = inNamespace(ns, func() error {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return os.NewSyscallError("socket", err)
-		}
-		defer unix.Close(fd)
-		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-		if errors.Is(err, unix.ENOPROTOOPT) {
-			return nil
-		}
-		return os.NewSyscallError("SO_NETNS_COOKIE", err)
+		cookie, err = cookieHere()
+		return err
 	})
 	return cookie, err
+}
+
+// cookieHere is NamespaceCookie of the calling thread's namespace.
+func cookieHere() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return 0, nil
+	}
+	return cookie, os.NewSyscallError("SO_NETNS_COOKIE", err)
 }

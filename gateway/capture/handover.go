@@ -28,33 +28,17 @@ type filer interface{ File() (*os.File, error) }
 
 // files returns duplicates of every descriptor of s, to be sent to another
 // process. The caller closes them; s stays open.
-func (s *Sockets) files() (_ []*os.File, _ layout, err error) {
-	var files []*os.File
-	defer func() {
-		if err != nil {
-			closeFiles(files)
-		}
-	}()
-	var sockets []filer
-	for _, l := range append(append([]net.Listener{}, s.TCP...), s.DNSListeners...) {
-		f, ok := l.(filer)
-		if !ok {
-			return nil, layout{}, fmt.Errorf("%T has no descriptor", l)
-		}
-		sockets = append(sockets, f)
+func (s *Sockets) files() ([]*os.File, layout, error) {
+	files, err := s.Listening()
+	if err != nil {
+		return nil, layout{}, err
 	}
-	for _, c := range s.DNSPackets {
-		sockets = append(sockets, c.conn)
+	packets, err := duplicates([]filer{s.Packets.log, s.Packets.counters})
+	if err != nil {
+		closeFiles(files)
+		return nil, layout{}, err
 	}
-	sockets = append(sockets, s.Packets.log, s.Packets.counters)
-	for _, socket := range sockets {
-		f, err := socket.File()
-		if err != nil {
-			return files, layout{}, err
-		}
-		files = append(files, f)
-	}
-	return files, layout{
+	return append(files, packets...), layout{
 		TCP:          len(s.TCP),
 		DNSListeners: len(s.DNSListeners),
 		DNSPackets:   len(s.DNSPackets),

@@ -61,6 +61,8 @@ type InterfaceOptions struct {
 	// none of the host's sockets. It should be in a directory that lives as long
 	// as the machine is up, such as /run/sallyport/net/NAME.
 	Namespace string
+	// Kept are sockets that an earlier process opened for the interface.
+	Kept *Kept
 }
 
 // OpenInterface captures all traffic that arrives at an interface, the other
@@ -136,7 +138,7 @@ func openInterfaceHere(o InterfaceOptions, g gate) (*Sockets, error) {
 	if g.families, err = addRoutes(o.Interface); err != nil {
 		return nil, err
 	}
-	ls, err := openListeners(listenOptions{families: g.families, device: o.Interface, Interface: o.Interface})
+	ls, err := openListeners(listenOptions{families: g.families, device: o.Interface, Interface: o.Interface, kept: o.Kept})
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,7 @@ const namespaceGroup = 7955
 // NamespaceOptions says how OpenNamespace names the capture.
 type NamespaceOptions struct {
 	Interface string // Sockets.Interface; "" is the path of the namespace
+	Kept      *Kept  // sockets that an earlier process opened there
 }
 
 // OpenNamespace captures all traffic of the network namespace at path, such as
@@ -42,7 +43,7 @@ func OpenNamespace(path string, o NamespaceOptions) (*Sockets, error) {
 	defer ns.Close()
 	var s *Sockets
 	err = inNamespace(ns, func() (err error) {
-		s, err = openHere(hereOptions{Interface: o.Interface})
+		s, err = openHere(hereOptions{Interface: o.Interface, kept: o.Kept})
 		return err
 	})
 	if err != nil {
@@ -103,6 +104,7 @@ func inNamespace(ns *os.File, f func() error) error {
 // hereOptions says how openHere names the capture.
 type hereOptions struct {
 	Interface string // Sockets.Interface; "" is "lo"
+	kept      *Kept
 }
 
 // openHere captures all traffic of the network namespace of the calling thread,
@@ -125,7 +127,7 @@ func openHere(o hereOptions) (*Sockets, error) {
 	if err != nil {
 		return nil, err
 	}
-	ls, err := openListeners(listenOptions{families: families, Interface: o.Interface})
+	ls, err := openListeners(listenOptions{families: families, Interface: o.Interface, kept: o.kept})
 	if err != nil {
 		return nil, err
 	}

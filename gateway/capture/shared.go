@@ -28,8 +28,8 @@ const (
 // in through it. So this holds only those who cannot take on the gateway's
 // IDs, cannot change the rules and cannot send without a socket of their own:
 // processes without capabilities. The rules stay when the process ends, and
-// refuse everything then.
-func OpenShared() (*Sockets, error) {
+// refuse everything then. k are sockets that an earlier process opened so.
+func OpenShared(k *Kept) (*Sockets, error) {
 	if os.Geteuid() == 0 && os.Getegid() == 0 {
 		return nil, errors.New("shared namespace: the gateway runs as root and with root's group; it needs a user or group of its own, by which its packets are known")
 	}
@@ -39,7 +39,7 @@ func OpenShared() (*Sockets, error) {
 	}
 	// Not bound to lo: answers to it would find no IPv6 route to an address that
 	// is the namespace's at its uplink.
-	ls, err := openListeners(listenOptions{families: families, Interface: "shared"})
+	ls, err := openListeners(listenOptions{families: families, Interface: "shared", kept: k})
 	if err != nil {
 		return nil, fmt.Errorf("shared namespace: %w", err)
 	}

@@ -20,6 +20,7 @@ type Sockets struct {
 	DNSListeners []net.Listener // TCP port 53 of every address
 	Packets      *PacketLog     // everything else, refused
 	Interface    string         // names the capture in records
+	Reused       bool           // the listening sockets are those that were kept
 }
 
 // Close closes every descriptor. The rules in the kernel stay: without the
@@ -78,6 +79,7 @@ type listenOptions struct {
 	families  []family
 	device    string // only packets that arrive at this interface; "" all
 	Interface string // Sockets.Interface
+	kept      *Kept
 }
 
 // listeners is Sockets without its packet log, and the ports the rules divert to.
@@ -86,62 +88,73 @@ type listeners struct {
 	ports   map[int]uint16 // domain → port of the TCP listener
 }
 
-// openListeners makes the sockets in the network namespace of the calling
-// thread.
-func openListeners(o listenOptions) (_ *listeners, err error) {
-	s := &Sockets{Interface: o.Interface}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
-	ports := make(map[int]uint16)
+// wanted are the sockets that o asks for: one to divert connections to and two
+// for DNS in each version of IP.
+func (o listenOptions) wanted() []wanted {
+	var out []wanted
 	for _, f := range o.families {
-		l, err := listenTCP(f, 0, o.device)
-		if err != nil {
-			return nil, err
-		}
-		s.TCP = append(s.TCP, l)
-		ports[f.domain] = l.Addr().(*net.TCPAddr).AddrPort().Port()
-		if l, err = listenTCP(f, dnsPort, o.device); err != nil {
-			return nil, err
-		}
-		s.DNSListeners = append(s.DNSListeners, l)
-		c, err := listenDNS(f, o.device)
-		if err != nil {
-			return nil, err
-		}
-		s.DNSPackets = append(s.DNSPackets, c)
+		dns := netip.AddrPortFrom(f.own, dnsPort)
+		out = append(out,
+			wanted{family: f, kind: unix.SOCK_STREAM, at: netip.AddrPortFrom(f.own, 0), device: o.device},
+			wanted{family: f, kind: unix.SOCK_STREAM, at: dns, device: o.device},
+			wanted{family: f, kind: unix.SOCK_DGRAM, at: dns, device: o.device})
 	}
-	return &listeners{sockets: s, ports: ports}, nil
+	return out
 }
 
-func listenTCP(f family, port uint16, device string) (net.Listener, error) {
-	at := netip.AddrPortFrom(f.own, port)
-	file, err := bind(f, unix.SOCK_STREAM, at, device)
+// openListeners makes the sockets in the network namespace of the calling
+// thread, or takes over those that were kept.
+func openListeners(o listenOptions) (*listeners, error) {
+	want := o.wanted()
+	kept, err := o.kept.use(want)
 	if err != nil {
-		return nil, fmt.Errorf("tcp %s: %w", at, err)
+		return nil, err
 	}
-	defer file.Close()
-	l, err := net.FileListener(file)
-	if err != nil {
-		return nil, fmt.Errorf("tcp %s: %w", at, err)
+	ls := &listeners{sockets: &Sockets{Interface: o.Interface, Reused: kept != nil}, ports: make(map[int]uint16)}
+	for i, w := range want {
+		var file *os.File
+		if kept != nil {
+			file = kept[i]
+		} else if file, err = bind(w.family, w.kind, w.at, w.device); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", w, err), ls.sockets.Close())
+		}
+		err := ls.add(w, file)
+		file.Close() // it was duplicated
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", w, err), ls.sockets.Close())
+		}
 	}
-	return l, nil
+	return ls, nil
 }
 
-func listenDNS(f family, device string) (*DNSConn, error) {
-	at := netip.AddrPortFrom(f.own, dnsPort)
-	file, err := bind(f, unix.SOCK_DGRAM, at, device)
-	if err != nil {
-		return nil, fmt.Errorf("udp %s: %w", at, err)
+// add takes in a duplicate of the socket that w asked for.
+func (l *listeners) add(w wanted, file *os.File) error {
+	if w.kind == unix.SOCK_DGRAM {
+		c, err := newDNSConn(file)
+		if err == nil {
+			l.sockets.DNSPackets = append(l.sockets.DNSPackets, c)
+		}
+		return err
 	}
-	defer file.Close()
-	c, err := newDNSConn(file)
-	if err != nil {
-		return nil, fmt.Errorf("udp %s: %w", at, err)
+	listener, err := net.FileListener(file)
+	switch {
+	case err != nil:
+		return err
+	case w.at.Port() == dnsPort:
+		l.sockets.DNSListeners = append(l.sockets.DNSListeners, listener)
+	default:
+		l.sockets.TCP = append(l.sockets.TCP, listener)
+		l.ports[w.family.domain] = listener.Addr().(*net.TCPAddr).AddrPort().Port()
 	}
-	return c, nil
+	return nil
+}
+
+// String names the socket in errors.
+func (w wanted) String() string {
+	if w.kind == unix.SOCK_DGRAM {
+		return "udp " + w.at.String()
+	}
+	return "tcp " + w.at.String()
 }
 
 // bind makes one transparent socket. A datagram socket never shares its port
