@@ -142,9 +142,10 @@ func (w wanted) hasOptions(fd int) bool {
 	if w.visible {
 		transparent = 0
 	}
-	same := optionIs(fd, unix.SOL_SOCKET, unix.SO_DOMAIN, w.family.domain) &&
+	speaks := optionIs(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL, protocol) ||
+		w.visible && optionIs(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL, unix.IPPROTO_MPTCP) // as package net listens
+	same := speaks && optionIs(fd, unix.SOL_SOCKET, unix.SO_DOMAIN, w.family.domain) &&
 		optionIs(fd, unix.SOL_SOCKET, unix.SO_TYPE, w.kind) &&
-		optionIs(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL, protocol) &&
 		optionIs(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN, listens) &&
 		optionIs(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0) &&
 		optionIs(fd, unix.SOL_SOCKET, unix.SO_MARK, 0)
