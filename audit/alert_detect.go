@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"math"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ func Detectors(notify []string, budget uint64) []AlertRule {
 			Name: "builtin/dns-tunnel", Severity: High, Kind: string(KindDNS), Threshold: 10, Window: time.Minute,
 			Per: []string{"sandbox", "domain"}, Distinct: "name", Notify: notify,
 			match: func(e *Event) bool { return e.DNS != nil && tunnelShaped(e.DNS.QName) },
+			may:   mayTunnel,
 			value: tunnelValue,
 		},
 		{
@@ -86,6 +88,14 @@ func tunnelShaped(name string) bool {
 		return false
 	}
 	return strings.Count(sub, ".")+1 >= tunnelLabels || entropy(strings.ReplaceAll(sub, ".", "")) >= tunnelEntropy
+}
+
+// mayTunnel is tunnelShaped of the name that was asked, in a line as it is
+// written. Where the name is escaped there, it says that it may be.
+func mayTunnel(line []byte) bool {
+	_, rest, ok := bytes.Cut(line, []byte(`"qname":"`))
+	name, _, ends := bytes.Cut(rest, []byte{'"'})
+	return !ok || !ends || bytes.IndexByte(name, '\\') >= 0 || tunnelShaped(string(name))
 }
 
 // entropy is that of the bytes of s, in bits a byte.

@@ -116,7 +116,8 @@ func (a *Alerts) mayMatch(line []byte) bool {
 			return false
 		case r.Verdict != "" && !bytes.Contains(line, []byte(`"verdict":"`+r.Verdict+`"`)),
 			r.Kind != "" && !bytes.Contains(line, []byte(`"kind":"`+r.Kind+`"`)),
-			r.Sum != "" && !bytes.Contains(line, []byte(`"bytes":{`)):
+			r.Sum != "" && !bytes.Contains(line, []byte(`"bytes":{`)),
+			r.may != nil && !r.may(line):
 			return false
 		case len(r.Reasons) == 0:
 			return true

@@ -138,7 +138,7 @@ func (r *ruleState) countsAs(old *AlertRule) bool {
 	x, y := r.AlertRule, *old
 	for _, z := range []*AlertRule{&x, &y} {
 		z.Severity, z.Threshold, z.Interval, z.Notify = "", 0, 0, nil
-		z.match, z.value = nil, nil // the same in rules of one name that are built in
+		z.may, z.match, z.value = nil, nil, nil // the same in rules of one name that are built in
 	}
 	return (r.match == nil) == (old.match == nil) && reflect.DeepEqual(x, y)
 }

@@ -1,0 +1,42 @@
+package audit
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestOrdinaryNamesAreNotRead: the line of a question is decoded when its name
+// may be of a tunnel, and only then, whatever bytes are in it.
+func TestOrdinaryNamesAreNotRead(t *testing.T) {
+	state, err := OpenState(filepath.Join(t.TempDir(), "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	a, err := NewAlerts(AlertOptions{Rules: Detectors(nil, 0), State: state, Log: &memory{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := func(name string) []byte {
+		e := &Event{Kind: KindDNS, Phase: PhaseDecision, Verdict: "allow", Host: name, Sandbox: &Sandbox{Name: "a", ID: "s-a"},
+			Rule: &Rule{ID: `org allow "a.test"`, Action: "allow"}, DNS: &DNS{QName: name, QType: "A"}}
+		return append(appendHead(nil, e), appendBody(nil, e)...)
+	}
+	for name, read := range map[string]bool{
+		"api.test": false, "a.b.c.d.api.test": false, strings.Repeat("a", 40) + ".api.test": true,
+		"a.b.c.d.e.f.0123456789abcdefgh.api.test": true, `","qname":"x`: true,
+	} {
+		if got := a.mayMatch(line(name)); got != read {
+			t.Errorf("%q is read: %t", name, got)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		name := strings.Join(rapid.SliceOfN(rapid.OneOf(rapid.StringMatching(`[a-z0-9]{1,45}`), rapid.String()), 1, 8).Draw(t, "labels"), ".")
+		if tunnelShaped(name) && !a.mayMatch(line(name)) {
+			t.Fatalf("%q is not read: %s", name, line(name))
+		}
+	})
+}
