@@ -39,7 +39,7 @@ with "sallyport sandbox attach".
 SIGHUP, or a change of the policy's files, reloads the policy; a policy with an
 error changes nothing. SIGTERM lets requests finish for up to 30 seconds. While
 the daemon is down the sandboxes have no network; when it is up again they have
-the same addresses as before.`,
+the same addresses as before. Under systemd what they send meanwhile waits.`,
 		Example: `  sallyport serve
   sallyport serve --config ./sallyport.hcl --policy ./policy.d
   sallyport serve --lock        at boot: hold the interfaces of the daemon file before anything starts, and exit

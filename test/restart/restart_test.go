@@ -171,6 +171,15 @@ func TestNothingIsLostOverARestart(t *testing.T) {
 	if n := m.kept(t); n != 18 {
 		t.Errorf("systemd keeps %d descriptors of three captures, after a kill", n)
 	}
+	m.systemctl(t, "stop", "sallyport.service")
+	for _, s := range list {
+		if c, err := s.DialIP("tcp", addresses[s]); err == nil {
+			c.Close()
+			t.Errorf("%s: a connection waits for a daemon that was stopped for good", s.Name)
+		}
+	}
+	m.systemctl(t, "start", "sallyport.service")
+	m.await(t)
 	if b := []byte(g.Stderr()); bytes.Contains(b, []byte("DATA RACE")) || bytes.Contains(b, []byte("panic")) {
 		t.Errorf("the daemon's log:\n%s", b)
 	}
