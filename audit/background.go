@@ -30,6 +30,8 @@ func (l *Log) background() {
 		select {
 		case <-l.stop:
 			return
+		case <-l.late.C:
+			l.flushLate()
 		case <-syncTick.C:
 			l.syncDirty()
 		case <-houseTick.C:
@@ -90,9 +92,10 @@ func (l *Log) keepHouse() {
 			l.commitMu.Unlock()
 			return
 		}
-		l.checkSegment()
+		now := l.o.Now()
+		l.checkSegment(now)
 		l.checkClosed()
-		l.rotateIfDue(0)
+		l.rotateIfDue(0, now)
 		l.checkpointDue(false)
 	}
 	if err := l.saveEnd(); err != nil {

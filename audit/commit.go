@@ -20,17 +20,18 @@ func (l *Log) commit(g *group) {
 		refuseAll(g.entries, ErrClosed)
 		return
 	}
+	now := l.o.Now()
 	if l.fault.current() == nil {
-		l.checkSegment()
-		l.checkClock()
-		l.rotateIfDue(int64(g.size))
+		l.checkSegment(now)
+		l.checkClock(now)
+		l.rotateIfDue(int64(g.size), now)
 	}
 	if err := l.fault.current(); err != nil {
-		l.fault.count(len(g.entries), l.o.Now())
+		l.fault.count(len(g.entries), now)
 		refuseAll(g.entries, err)
 		return
 	}
-	n, err := l.append(g.entries)
+	n, err := l.append(g.entries, now)
 	if err == nil && l.o.Sync == SyncAlways {
 		if err = l.syncAll(); err != nil {
 			n = 0 // written, but not as safe as was promised
@@ -53,13 +54,16 @@ func refuseAll(entries []*entry, err error) {
 // append writes one line per entry and moves the end of the chain. It returns
 // how many lines are whole in the file. What was written of the next one is
 // cut off again, so that the file ends with a newline. Called with commitMu
-// held.
-func (l *Log) append(entries []*entry) (int, error) {
+// held; now is the time of those that are not late.
+func (l *Log) append(entries []*entry, now time.Time) (int, error) {
 	b, end := l.buf[:0], l.end
 	for _, x := range entries {
-		e := x.event
+		e, at := x.event, now
+		if e == nil {
+			e, at = &l.place, l.lateTime(x, now)
+		}
 		e.Schema, e.Instance = Schema, l.instance
-		e.Time = l.stamp()
+		e.Time = l.stamp(at)
 		e.Seq = end.seq + 1
 		e.ID, e.Prev = placed(e.Time, end.hash)
 		start := len(b)
@@ -121,9 +125,10 @@ func (l *Log) advance(lines, size int, end position) {
 	l.stats.seq.Store(end.seq)
 }
 
-// stamp returns the time of the next record.
-func (l *Log) stamp() time.Time {
-	now := l.o.Now().UTC().Round(0)
+// stamp returns the time of the next record, which is made at the time now or
+// was then.
+func (l *Log) stamp(now time.Time) time.Time {
+	now = now.UTC().Round(0)
 	if now.Before(l.last) && l.last.Sub(now) < clockSlack {
 		return l.last
 	}
@@ -131,9 +136,20 @@ func (l *Log) stamp() time.Time {
 	return now
 }
 
+// lateTime is when a late record was made, if the clock ran forward since.
+func (l *Log) lateTime(x *entry, now time.Time) time.Time {
+	switch {
+	case now.Before(x.at):
+		return now
+	case x.at.Before(l.last):
+		return l.last
+	}
+	return x.at
+}
+
 // checkClock notes that the wall clock went back. Called with commitMu held.
-func (l *Log) checkClock() {
-	back := l.last.Sub(l.o.Now())
+func (l *Log) checkClock(now time.Time) {
+	back := l.last.Sub(now)
 	if back < clockSlack {
 		return
 	}
@@ -148,7 +164,7 @@ func (l *Log) checkClock() {
 // note appends an event about the log itself. Called with commitMu held.
 func (l *Log) note(e *Event) error {
 	e.Kind, e.Phase = KindAudit, PhaseEvent
-	n, err := l.append([]*entry{l.entry(e)})
+	n, err := l.append([]*entry{l.entry(e)}, l.o.Now())
 	if n == 1 {
 		return nil
 	}

@@ -23,10 +23,10 @@ const (
 )
 
 // encoder appends the members of one event. The caps of the constants above
-// are divided by tight.
+// are halved tight times.
 type encoder struct {
 	b     []byte
-	tight int
+	tight uint8
 }
 
 // appendHead appends the opening brace and the members that tie a record to
@@ -52,10 +52,10 @@ func appendHead(dst []byte, e *Event) []byte {
 // counts of bytes and the members that make no sense alone.
 func appendBody(dst []byte, e *Event) []byte {
 	start := len(dst)
-	w := encoder{b: dst, tight: 1}
+	w := encoder{b: dst}
 	w.event(e)
 	if len(w.b)-start > maxRecord-headRoom {
-		w = encoder{b: w.b[:start], tight: 4}
+		w = encoder{b: w.b[:start], tight: 2}
 		w.event(e)
 	}
 	return w.b
@@ -129,10 +129,14 @@ func (w *encoder) close() { w.b = append(w.b, '}') }
 func (w *encoder) word(name, s string) { w.text(name, s, capWord) }
 
 func (w *encoder) text(name, s string, limit int) {
-	if s != "" {
-		w.key(name)
-		w.b = appendString(w.b, s, limit/w.tight)
+	if s == "" {
+		return
 	}
+	b := w.b
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
+	}
+	w.b = appendString(append(b, name...), s, limit>>w.tight)
 }
 
 func (w *encoder) int(name string, v int64) {
@@ -186,7 +190,7 @@ func (w *encoder) list(name string, list []string) {
 	}
 	w.key(name)
 	w.b = append(w.b, '[')
-	limit := capList / w.tight
+	limit := capList >> w.tight
 	for i, s := range list {
 		if i > 0 {
 			w.b = append(w.b, ',')
@@ -195,7 +199,7 @@ func (w *encoder) list(name string, list []string) {
 			w.b = appendString(w.b, restMark(len(list)), capWord)
 			break
 		}
-		w.b = appendString(w.b, s, capElement/w.tight)
+		w.b = appendString(w.b, s, capElement>>w.tight)
 	}
 	w.b = append(w.b, ']')
 }
@@ -220,14 +224,14 @@ func (w *encoder) stringMap(name string, m map[string]string) {
 		if i > 0 {
 			w.b = append(w.b, ',')
 		}
-		if i == capList/2/w.tight {
+		if i == capList>>1>>w.tight {
 			w.b = appendString(w.b, restMark(len(keys)), capWord)
 			w.b = append(w.b, `:""`...)
 			break
 		}
-		w.b = appendString(w.b, k, capElement/w.tight)
+		w.b = appendString(w.b, k, capElement>>w.tight)
 		w.b = append(w.b, ':')
-		w.b = appendString(w.b, m[k], capElement/w.tight)
+		w.b = appendString(w.b, m[k], capElement>>w.tight)
 	}
 	w.b = append(w.b, '}')
 }

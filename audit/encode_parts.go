@@ -124,7 +124,7 @@ func (w *encoder) secrets(uses []SecretUse) {
 			w.b = append(w.b, ',')
 		}
 		w.b = append(w.b, '{')
-		if i == capList/w.tight {
+		if i == capList>>w.tight {
 			w.word(`"name":`, restMark(len(uses)))
 			w.close()
 			break

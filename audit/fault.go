@@ -67,6 +67,20 @@ func (f *fault) add(n int, now time.Time) {
 	f.lastTry = now
 }
 
+// again puts back what take has returned and nobody could be told of.
+func (f *fault) again(n uint64) {
+	f.mu.Lock()
+	f.refused += n
+	f.mu.Unlock()
+}
+
+// refusals returns how many have been refused so far.
+func (f *fault) refusals() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.total
+}
+
 // begin sets the fault unless there is one already, and reports whether it is
 // new.
 func (f *fault) begin(cause error, now time.Time) bool {
@@ -219,7 +233,7 @@ func (l *Log) tellGap(n uint64, since, last time.Time) bool {
 		Count: n, FirstSeen: &since, LastSeen: &last,
 	})
 	if err != nil {
-		l.fault.count(int(n), last)
+		l.fault.again(n)
 		return false
 	}
 	return true

@@ -16,6 +16,7 @@ type Writer interface {
 // FolderOptions of NewFolder. Log is required; a zero is its default.
 type FolderOptions struct {
 	Log      Writer
+	Later    func(e *Event) error // of the log, for ends, which nobody waits for; Log.Write
 	Interval time.Duration // between two writes of what was folded; 1 s
 	Burst    int           // like denials of one interval that are written each by itself; 3
 	Direct   int           // denials of one sandbox and interval that are written each by itself; 200
@@ -65,6 +66,9 @@ func NewFolder(o FolderOptions) (*Folder, error) {
 	if o.Log == nil {
 		return nil, errors.New("folder: no log")
 	}
+	if o.Later == nil {
+		o.Later = o.Log.Write
+	}
 	if o.Interval <= 0 {
 		o.Interval = time.Second
 	}
@@ -87,9 +91,12 @@ func NewFolder(o FolderOptions) (*Folder, error) {
 }
 
 // Write records a denial, at once or folded. An event that is no denial goes
-// straight to the log. A Count of the event itself is taken as that many. Of an
+// straight to the log; an end may be written a little later. A Count of the event itself is taken as that many. Of an
 // event that was folded, Req becomes that of the record that will count it.
 func (f *Folder) Write(e *Event) error {
+	if e.Phase == PhaseEnd {
+		return f.o.Later(e)
+	}
 	if e.Phase != PhaseDecision || e.Verdict != "deny" {
 		return f.o.Log.Write(e)
 	}

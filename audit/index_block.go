@@ -50,6 +50,7 @@ func (x *blockIndex) index(b *bbolt.Bucket, r io.ReaderAt, off, size int64, clos
 // put writes the counts of the terms of the block at off. A term that the block
 // does not have is forgotten.
 func (x *blockIndex) put(b *bbolt.Bucket, off int64) error {
+	x.terms.settle()
 	for t, n := range x.terms.counts {
 		if *n == 0 {
 			delete(x.terms.counts, t)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,15 +21,17 @@ type Log struct {
 	lock     *os.File
 	instance string
 
-	mu     sync.Mutex
-	group  *group // takes new callers
-	closed bool
+	mu       sync.Mutex
+	group    *group // takes new callers
+	closed   bool
+	lateSoon bool // late will come
 
 	commitMu sync.Mutex // held by the one who writes; guards everything down to the next blank line
 	seg      segment
 	end      position  // of the last record
 	last     time.Time // of the last record
 	buf      []byte
+	place    Event  // of a record of which nobody reads it
 	retired  []file // segments that wait for their fsync and to be closed
 	noRotate time.Time
 	lookedAt time.Time // when the open segment's name was last checked
@@ -39,6 +40,7 @@ type Log struct {
 	signedAt time.Time
 	known    []uint64 // closed segments, to notice when another hand removes one
 	busy     bool     // the last group had more than one caller
+	spare    *group   // to be used again
 	shut     bool
 
 	retaining sync.Mutex // held while segments are removed
@@ -46,7 +48,8 @@ type Log struct {
 	entries sync.Pool // of *entry
 	fault   fault
 	stats   counters
-	wake    chan struct{} // to the background goroutine: look at the fault
+	late    *time.Timer   // to the background goroutine: nobody leads the group
+	wake    chan struct{} // the same: look at the fault
 	stop    chan struct{}
 	done    sync.WaitGroup
 }
@@ -66,26 +69,6 @@ type position struct {
 	seq  uint64
 	hash [32]byte
 }
-
-// group is a number of callers who are committed by one write.
-type group struct {
-	entries []*entry
-	size    int
-	done    chan struct{} // closed when err of every entry is set
-}
-
-// entry is one caller of a group.
-type entry struct {
-	event *Event
-	body  []byte
-	err   error
-}
-
-// Caps of a group. Callers beyond them make the next one.
-const (
-	maxGroup      = 4096
-	maxGroupBytes = 4 << 20
-)
 
 // Open opens the log in o.Dir for writing and makes the directory if it is not
 // there. A last line that was not finished is cut off, with an event that says
@@ -108,8 +91,8 @@ func openLog(o Options, open opener) (*Log, error) {
 	}
 	l := &Log{
 		o: o, open: open, logger: o.Logger.Named("audit"), lock: lock, instance: NewID(),
-		group: newGroup(),
-		wake:  make(chan struct{}, 1), stop: make(chan struct{}),
+		group: &group{}, late: time.NewTimer(lateMost),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	if err := l.recover(); err != nil {
 		lock.Close()
@@ -120,76 +103,6 @@ func openLog(o Options, open opener) (*Log, error) {
 	l.done.Go(l.background)
 	l.done.Go(l.keepIndex)
 	return l, nil
-}
-
-func newGroup() *group { return &group{done: make(chan struct{})} }
-
-// entry encodes what does not depend on the place in the log. Entries are used
-// again with their buffers.
-func (l *Log) entry(e *Event) *entry {
-	x, ok := l.entries.Get().(*entry)
-	if !ok {
-		x = &entry{}
-	}
-	x.event, x.err = e, nil
-	x.body = appendBody(x.body[:0], e)
-	return x
-}
-
-// Write fills in the event's place in the log and returns when its line has
-// been handed to the kernel, with SyncAlways when it is on disk. Until then the
-// event is the log's. Callers who wait at the same time are committed by one
-// write. While the log cannot be written it returns ErrUnavailable at once, and
-// works again by itself. A record that was refused is not in the log, unless it
-// was its fsync that failed.
-func (l *Log) Write(e *Event) error {
-	if err := l.fault.refuse(l.o.Now); err != nil {
-		return err
-	}
-	x := l.entry(e)
-	g, leader, err := l.join(x)
-	if err != nil {
-		return err
-	}
-	if leader {
-		l.commitMu.Lock()
-		if l.busy {
-			runtime.Gosched() // those who are about to write join this group
-		}
-		l.mu.Lock()
-		if l.group == g {
-			l.group = newGroup()
-		}
-		l.mu.Unlock()
-		l.busy = len(g.entries) > 1
-		l.commit(g)
-		l.commitMu.Unlock()
-		close(g.done)
-	} else {
-		<-g.done
-	}
-	err = x.err
-	x.event = nil
-	l.entries.Put(x)
-	return err
-}
-
-// join adds x to the open group. The first of a group leads it: it commits for
-// all as soon as the group before is done.
-func (l *Log) join(x *entry) (g *group, leader bool, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return nil, false, ErrClosed
-	}
-	g = l.group
-	if len(g.entries) >= maxGroup || g.size+len(x.body) > maxGroupBytes {
-		g = newGroup()
-		l.group = g
-	}
-	g.entries = append(g.entries, x)
-	g.size += len(x.body)
-	return g, len(g.entries) == 1, nil
 }
 
 // Healthy returns nil while the log can be written, and otherwise why not.
@@ -210,6 +123,8 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 	close(l.stop)
 	l.done.Wait()
+	l.late.Stop()
+	l.flushLate()
 	l.retry() // the last chance for the event of a gap
 
 	l.commitMu.Lock()
@@ -233,7 +148,6 @@ type counters struct {
 	records atomic.Uint64
 	bytes   atomic.Uint64
 	groups  atomic.Uint64
-	refused atomic.Uint64
 	faults  atomic.Uint64
 	syncs   atomic.Uint64
 	syncNS  atomic.Int64
@@ -247,7 +161,7 @@ type Stats struct {
 	Records  uint64        // written
 	Bytes    uint64        // written
 	Groups   uint64        // write calls; Records/Groups is what group commit gains
-	Refused  uint64        // calls of Write that got ErrUnavailable
+	Refused  uint64        // records that were not written because the log was unavailable
 	Faults   uint64        // times that the log became unavailable
 	Syncs    uint64        // fsync calls
 	SyncTime time.Duration // spent in them
@@ -260,7 +174,7 @@ type Stats struct {
 func (l *Log) Stats() Stats {
 	c := &l.stats
 	return Stats{
-		Records: c.records.Load(), Bytes: c.bytes.Load(), Groups: c.groups.Load(), Refused: c.refused.Load(),
+		Records: c.records.Load(), Bytes: c.bytes.Load(), Groups: c.groups.Load(), Refused: l.fault.refusals(),
 		Faults: c.faults.Load(), Syncs: c.syncs.Load(), SyncTime: time.Duration(c.syncNS.Load()),
 		Rotated: c.rotated.Load(), Removed: c.removed.Load(), Seq: c.seq.Load(),
 	}

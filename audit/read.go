@@ -153,7 +153,13 @@ func sinceSegment(s span, since time.Time) uint64 {
 }
 
 // openToRead is an opener for readers, who need not own the log.
-func openToRead(path string, flags int) (file, error) { return os.OpenFile(path, flags, 0) }
+func openToRead(path string, flags int) (file, error) {
+	f, err := os.OpenFile(path, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	return segmentFile{f, int(f.Fd())}, nil
+}
 
 // merge yields the records of all by time; each of them stays in its order. A
 // record that has no time comes as soon as it is reached.

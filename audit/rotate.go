@@ -15,11 +15,10 @@ const rotateRetry = time.Second
 
 // rotateIfDue begins the next segment if this one is full or old enough.
 // Called with commitMu held.
-func (l *Log) rotateIfDue(more int64) {
+func (l *Log) rotateIfDue(more int64, now time.Time) {
 	if l.seg.size == 0 {
 		return
 	}
-	now := l.o.Now()
 	if l.seg.size+more <= l.o.SegmentBytes && now.Sub(l.seg.opened) < l.o.SegmentAge {
 		return
 	}

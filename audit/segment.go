@@ -66,7 +66,27 @@ type file interface {
 	Truncate(size int64) error
 	Sync() error
 	Stat() (fs.FileInfo, error)
+	// Look returns how long the file is and whether it still has a name.
+	Look() (size int64, named bool, err error)
 	Close() error
+}
+
+// segmentFile is a file of a real disk.
+type segmentFile struct {
+	*os.File
+	fd int
+}
+
+// Look implements file.
+func (f segmentFile) Look() (size int64, named bool, err error) { return look(f.fd) }
+
+// lookStat is Look by fstat.
+func lookStat(fd int) (size int64, named bool, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, false, err
+	}
+	return st.Size, st.Nlink > 0, nil
 }
 
 // opener opens the file at path with the flags of open(2).
@@ -94,7 +114,7 @@ func openFile(path string, flags int) (file, error) {
 		f.Close()
 		return nil, err
 	}
-	return f, nil
+	return segmentFile{f, int(f.Fd())}, nil
 }
 
 // checkOwned refuses a file or directory that another user owns or may write.

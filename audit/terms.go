@@ -39,41 +39,78 @@ type lineFacts struct {
 	kind, verdict, host []byte
 	reason, spared      []byte
 	name, id            []byte // of the sandbox
+	asked               []byte // stands for the host if there is none
 	alerts              bool
 }
 
 // read takes the facts from a line.
 func (f *lineFacts) read(line []byte) {
-	var asked []byte
-	body(line, func(name, v []byte) bool {
-		switch string(name) {
-		case "kind":
-			f.kind = v
-			f.alerts = string(v) == `"`+string(KindAlert)+`"`
-		case "verdict":
-			f.verdict = v
-		case "reason":
-			f.reason = v
-		case "would":
-			f.spared = only(v, "reason")
-		case "sandbox":
-			f.name, f.id = only(v, "name"), only(v, "id")
-		case "host":
-			f.host = v
-		case "dns":
-			asked = only(v, "qname")
-		case "severity":
-			f.alerts = f.alerts || string(v) == `"`+string(High)+`"` || string(v) == `"`+string(Critical)+`"`
-		case "tls", "http", "upstream", "rule", "policy": // what is asked for stands before them
-			return false
-		}
-		return true
-	})
-	// In a value the quotes of it have a backslash each.
-	f.alerts = f.alerts || bytes.Contains(line, []byte(`,"alert":"`))
+	body(line, f.member)
+	f.alerts = f.alerts || alertNamed(line)
 	if f.host == nil {
-		f.host = asked
+		f.host = f.asked
 	}
+}
+
+// member takes what it says from one member of a line, and reports whether more
+// may follow.
+func (f *lineFacts) member(name, v []byte) bool {
+	switch string(name) {
+	case "kind":
+		f.kind = v
+		f.alerts = string(v) == `"`+string(KindAlert)+`"`
+	case "verdict":
+		f.verdict = v
+	case "reason":
+		f.reason = v
+	case "would":
+		f.spared = only(v, "reason")
+	case "sandbox":
+		f.name, f.id = only(v, "name"), only(v, "id")
+	case "host":
+		f.host = v
+	case "dns":
+		f.asked = only(v, "qname")
+	case "severity":
+		f.alerts = f.alerts || string(v) == `"`+string(High)+`"` || string(v) == `"`+string(Critical)+`"`
+	case "tls", "http", "upstream", "rule", "policy": // what is asked for stands before them
+		return false
+	}
+	return true
+}
+
+// alertNamed reports whether a line has an alert's name. Most have not, and end
+// in an object or a list and the members that follow the name.
+func alertNamed(line []byte) bool {
+	b := bytes.TrimSuffix(line, []byte{'}'})
+	b = trimID(trimID(b, `,"req":"`), `,"conn":"`)
+	b = trimNumber(trimNumber(b, `,"gateway_ms":`), `,"duration_ms":`)
+	if n := len(b); n > 0 && (b[n-1] == '}' || b[n-1] == ']') {
+		return false
+	}
+	// In a value the quotes of it have a backslash each.
+	return bytes.Contains(line, []byte(`,"alert":"`))
+}
+
+// trimID cuts a member off the end of b whose value is an ID.
+func trimID(b []byte, name string) []byte {
+	at := len(b) - idLen - 1
+	if at < len(name) || string(b[at-len(name):at]) != name {
+		return b
+	}
+	return b[:at-len(name)]
+}
+
+// trimNumber cuts a member off the end of b whose value is a number.
+func trimNumber(b []byte, name string) []byte {
+	at := len(b)
+	for at > 0 && (b[at-1] == '.' || '0' <= b[at-1] && b[at-1] <= '9') {
+		at--
+	}
+	if at < len(name) || string(b[at-len(name):at]) != name {
+		return b
+	}
+	return b[:at-len(name)]
 }
 
 // only returns the member of object with the name.
@@ -93,39 +130,56 @@ type termCounts struct {
 	counts map[string]*uint64
 	buf    []byte
 	facts  lineFacts
+
+	beginnings map[string]*beginning
+	last       [4]*beginning // of the lines before
+	turn       int
 }
 
 // line counts the terms of one line.
 func (c *termCounts) line(line []byte) {
+	if b, host := c.begins(line); b != nil {
+		b.lines++
+		c.value(dimHost, host, 1)
+		if !b.facts.alerts && alertNamed(line) {
+			c.add(append(c.buf[:0], dimAlert, 0), 1)
+		}
+		return
+	}
 	c.facts = lineFacts{}
-	f := &c.facts
-	f.read(line)
-	c.value(dimKind, f.kind)
-	c.value(dimVerdict, f.verdict)
-	c.value(dimHost, f.host)
+	c.facts.read(line)
+	c.value(dimHost, c.facts.host, 1)
+	c.common(&c.facts, 1)
+}
+
+// common counts the terms of n lines but for that of the host.
+func (c *termCounts) common(f *lineFacts, n uint64) {
+	c.value(dimKind, f.kind, n)
+	c.value(dimVerdict, f.verdict, n)
 	if f.alerts {
-		c.add(append(c.buf[:0], dimAlert, 0))
+		c.add(append(c.buf[:0], dimAlert, 0), n)
 	}
 	for _, r := range [][]byte{f.reason, f.spared} {
-		c.value(dimReason, r)
+		c.value(dimReason, r, n)
 	}
 	for _, s := range [][]byte{f.name, f.id} {
-		c.value(dimSandbox, s)
+		c.value(dimSandbox, s, n)
 		for _, r := range [][]byte{f.reason, f.spared} {
-			c.pair(s, r)
+			c.pair(s, r, n)
 		}
 	}
 }
 
-// value counts the term of a value in a dimension, none if it is absent.
-func (c *termCounts) value(dim byte, v []byte) {
+// value counts the term of a value in a dimension for n lines, none if it is
+// absent.
+func (c *termCounts) value(dim byte, v []byte, n uint64) {
 	raw, ok := simple(v)
 	if !ok || len(raw) > maxTerm {
 		if s := text(v); s != "" {
 			if dim == dimHost {
 				s = strings.ToLower(s)
 			}
-			c.add([]byte(term(dim, s)))
+			c.add([]byte(term(dim, s)), n)
 		}
 		return
 	}
@@ -136,33 +190,32 @@ func (c *termCounts) value(dim byte, v []byte) {
 	if dim == dimHost {
 		lower(b[1:])
 	}
-	c.add(append(b, 0))
+	c.add(append(b, 0), n)
 }
 
 // pair counts the term of a sandbox and a reason together.
-func (c *termCounts) pair(sandbox, reason []byte) {
+func (c *termCounts) pair(sandbox, reason []byte, n uint64) {
 	s, simpleS := simple(sandbox)
 	r, simpleR := simple(reason)
 	if !simpleS || !simpleR || len(s)+len(r) >= maxTerm {
 		if s, r := text(sandbox), text(reason); s != "" && r != "" {
-			c.add([]byte(term(dimSandboxReason, s+"\n"+r)))
+			c.add([]byte(term(dimSandboxReason, s+"\n"+r)), n)
 		}
 		return
 	}
 	if len(s) > 0 && len(r) > 0 {
 		b := append(append(c.buf[:0], dimSandboxReason), s...)
-		c.add(append(append(append(b, '\n'), r...), 0))
+		c.add(append(append(append(b, '\n'), r...), 0), n)
 	}
 }
 
-func (c *termCounts) add(term []byte) {
-	if n := c.counts[string(term)]; n != nil {
-		*n++
+func (c *termCounts) add(term []byte, n uint64) {
+	if have := c.counts[string(term)]; have != nil {
+		*have += n
 	} else {
 		if c.counts == nil {
 			c.counts = make(map[string]*uint64)
 		}
-		n := uint64(1)
 		c.counts[string(term)] = &n
 	}
 	if cap(term) > cap(c.buf) {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 )
 
@@ -19,27 +18,32 @@ const nameCheck = time.Second
 // checkSegment notices what others did to the open segment: deleted, it is
 // written again from the open descriptor; moved away, cut or added to, the log
 // goes on in the next one. Called with commitMu held.
-func (l *Log) checkSegment() {
-	info, err := l.seg.f.Stat()
+func (l *Log) checkSegment(now time.Time) {
+	size, named, err := l.seg.f.Look()
 	if err != nil {
 		return // the write will tell
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 0 {
-		l.restore(info.Size())
+	if !named {
+		l.restore(size)
 		return
 	}
-	if size := info.Size(); size != l.seg.size {
+	if size != l.seg.size {
 		l.leave(ActionTampered, Critical, fmt.Sprintf("the segment was changed by another hand: it has %d bytes, not %d", size, l.seg.size))
 		return
 	}
-	now := l.o.Now()
 	if since := now.Sub(l.lookedAt); since >= 0 && since < nameCheck {
 		return
 	}
 	l.lookedAt = now
-	if named, err := os.Lstat(l.path(l.seg.n)); err != nil || !os.SameFile(named, info) {
+	if held, err := l.seg.f.Stat(); err != nil || !l.names(held) {
 		l.leave(ActionMoved, High, "the segment was renamed or replaced by another hand")
 	}
+}
+
+// names reports whether the name of the open segment is that of the held file.
+func (l *Log) names(held fs.FileInfo) bool {
+	named, err := os.Lstat(l.path(l.seg.n))
+	return err == nil && os.SameFile(named, held)
 }
 
 // leave goes on in the next segment and says why.

@@ -31,7 +31,8 @@ import (
 const Name = "sallyport.internal"
 
 // Recorder writes one event. It returns when the event would survive the end
-// of the process; until then nothing of the attempt may leave.
+// of the process; until then nothing of the attempt may leave. Of an end it may
+// return earlier: nothing waits for that.
 type Recorder interface {
 	Write(*audit.Event) error
 }

@@ -109,7 +109,7 @@ func build(s settings) (_ *stack, err error) {
 		return nil, err
 	}
 	st.later(st.log.Close)
-	if st.folder, err = audit.NewFolder(audit.FolderOptions{Log: st.log}); err != nil {
+	if st.folder, err = audit.NewFolder(audit.FolderOptions{Log: st.log, Later: st.log.Later}); err != nil {
 		return nil, err
 	}
 	st.metrics = newMetrics(st.folder)

@@ -1,0 +1,197 @@
+package audit
+
+import (
+	"runtime"
+	"time"
+)
+
+// group is a number of records that are committed by one write.
+type group struct {
+	entries []*entry
+	size    int
+	waits   int           // callers who wait for it
+	led     bool          // one of them, or whoever is late, commits it
+	done    chan struct{} // closed when err of every entry is set; nil while nobody but the leader waits
+}
+
+// entry is one record of a group.
+type entry struct {
+	event *Event // nil: late, and nobody reads its place in the log
+	at    time.Time
+	body  []byte
+	err   error
+}
+
+// Caps of a group. Callers beyond them make the next one.
+const (
+	maxGroup      = 4096
+	maxGroupBytes = 4 << 20
+)
+
+// lateMost is how long a record waits at most that nobody waits for, and the
+// rest is how many of them do.
+const (
+	lateMost  = 50 * time.Millisecond
+	maxLate   = 256
+	lateBytes = 64 << 10
+)
+
+// entry encodes what does not depend on the place in the log. Entries are used
+// again with their buffers.
+func (l *Log) entry(e *Event) *entry {
+	x, ok := l.entries.Get().(*entry)
+	if !ok {
+		x = &entry{}
+	}
+	x.event, x.err = e, nil
+	x.body = appendBody(x.body[:0], e)
+	return x
+}
+
+// Write fills in the event's place in the log and returns when its line has
+// been handed to the kernel, with SyncAlways when it is on disk. Until then the
+// event is the log's. Callers who wait at the same time are committed by one
+// write. While the log cannot be written it returns ErrUnavailable at once, and
+// works again by itself. A record that was refused is not in the log, unless it
+// was its fsync that failed.
+func (l *Log) Write(e *Event) error {
+	if err := l.fault.refuse(l.o.Now); err != nil {
+		return err
+	}
+	x := l.entry(e)
+	g, done, err := l.join(x)
+	if err != nil {
+		return err
+	}
+	if g != nil {
+		l.lead(g)
+	} else {
+		<-done
+	}
+	err = x.err
+	x.event = nil
+	l.entries.Put(x)
+	return err
+}
+
+// Later takes an event that nothing waits for, such as an end: it is written
+// with the next that somebody waits for, and otherwise soon by itself. It has
+// the time of the call and stands before what is written after it. If the log
+// cannot be written by then, it is one of those that the event of the gap
+// counts. The event stays the caller's, and its place is not filled in.
+func (l *Log) Later(e *Event) error {
+	if err := l.fault.refuse(l.o.Now); err != nil {
+		return err
+	}
+	x := l.entry(e)
+	x.event, x.at = nil, l.now()
+	g, err := l.joinLate(x)
+	if g != nil {
+		l.lead(g)
+	}
+	return err
+}
+
+// join adds x to the open group. The first who waits for it leads it, and gets
+// it: it commits for all as soon as the group before is done. The others wait
+// until done is closed.
+func (l *Log) join(x *entry) (lead *group, done <-chan struct{}, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, nil, ErrClosed
+	}
+	g := l.add(x)
+	g.waits++
+	if !g.led {
+		g.led = true
+		return g, nil, nil
+	}
+	if g.done == nil {
+		g.done = make(chan struct{})
+	}
+	return nil, g.done, nil
+}
+
+// joinLate adds x to the open group, for the one who will lead it. If too many
+// wait for that already, the caller gets the group to lead.
+func (l *Log) joinLate(x *entry) (lead *group, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, ErrClosed
+	}
+	g := l.add(x)
+	switch {
+	case g.led:
+	case len(g.entries) >= maxLate || g.size >= lateBytes:
+		g.led = true
+		return g, nil
+	case !l.lateSoon:
+		l.lateSoon = true
+		l.late.Reset(lateMost)
+	}
+	return nil, nil
+}
+
+// add puts x into the open group, or into a new one if that is full, which only
+// one is that is led. Called with mu held.
+func (l *Log) add(x *entry) *group {
+	g := l.group
+	if len(g.entries) >= maxGroup || g.size+len(x.body) > maxGroupBytes {
+		g = &group{}
+		l.group = g
+	}
+	g.entries = append(g.entries, x)
+	g.size += len(x.body)
+	return g
+}
+
+// flushLate commits the records that wait for nobody.
+func (l *Log) flushLate() {
+	l.mu.Lock()
+	l.lateSoon = false
+	g := l.group
+	if g.led || len(g.entries) == 0 {
+		g = nil
+	} else {
+		g.led = true
+	}
+	l.mu.Unlock()
+	if g != nil {
+		l.lead(g)
+	}
+}
+
+// lead commits g and lets go who waits for it.
+func (l *Log) lead(g *group) {
+	l.commitMu.Lock()
+	if l.busy {
+		runtime.Gosched() // those who are about to write join this group
+	}
+	l.mu.Lock()
+	if l.group == g {
+		if l.spare == nil {
+			l.spare = &group{}
+		}
+		l.group, l.spare = l.spare, nil
+	}
+	l.mu.Unlock()
+	l.busy = g.waits > 1
+	l.commit(g)
+	for _, x := range g.entries {
+		if x.event == nil {
+			l.entries.Put(x)
+		}
+	}
+	done := g.done
+	if cap(g.entries) <= maxLate {
+		clear(g.entries)
+		*g = group{entries: g.entries[:0]}
+		l.spare = g
+	}
+	l.commitMu.Unlock()
+	if done != nil {
+		close(done)
+	}
+}
