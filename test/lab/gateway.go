@@ -67,6 +67,33 @@ func (l *Lab) Gateway(t testing.TB, o GatewayOptions) *Gateway {
 
 // OpenGateway starts a daemon. Close ends it.
 func (l *Lab) OpenGateway(o GatewayOptions) (*Gateway, error) {
+	g, err := l.prepareGateway(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.Start(); err != nil {
+		g.log.stop()
+		return nil, err
+	}
+	return g, nil
+}
+
+// UnstartedGateway lays a daemon out for one test that starts it when it likes.
+func (l *Lab) UnstartedGateway(t testing.TB, o GatewayOptions) *Gateway {
+	t.Helper()
+	g, err := l.prepareGateway(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+func (l *Lab) prepareGateway(o GatewayOptions) (*Gateway, error) {
 	g := &Gateway{Lab: l, Dir: filepath.Join(l.Dir, l.Unique("gateway")), env: o.Env}
 	g.State = o.State
 	if g.State == "" {
@@ -84,17 +111,11 @@ func (l *Lab) OpenGateway(o GatewayOptions) (*Gateway, error) {
 			return nil, err
 		}
 	}
-	if err := os.WriteFile(g.config(), []byte(g.daemonFile(o)), 0o644); err != nil {
+	if err := os.WriteFile(g.Config(), []byte(g.daemonFile(o)), 0o644); err != nil {
 		return nil, err
 	}
 	g.log = follow(filepath.Join(g.State, "audit"))
-	if err := g.Start(); err != nil {
-		g.log.stop()
-		return nil, err
-	}
-	b, err := os.ReadFile(filepath.Join(g.State, "ca.pem"))
-	g.CA = b
-	return g, err
+	return g, nil
 }
 
 // Socket is the control socket.
@@ -103,7 +124,8 @@ func (g *Gateway) Socket() string { return filepath.Join(g.Dir, "control.sock") 
 // PolicyDir is the folder of the policy's files.
 func (g *Gateway) PolicyDir() string { return filepath.Join(g.Dir, "policy.d") }
 
-func (g *Gateway) config() string { return filepath.Join(g.Dir, "sallyport.hcl") }
+// Config is the daemon file.
+func (g *Gateway) Config() string { return filepath.Join(g.Dir, "sallyport.hcl") }
 
 func (g *Gateway) stderr() string { return filepath.Join(g.Dir, "stderr.log") }
 
@@ -137,7 +159,8 @@ func (g *Gateway) Start() error {
 		if err == nil {
 			_ = resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
-				return nil
+				g.CA, err = os.ReadFile(filepath.Join(g.State, "ca.pem"))
+				return err
 			}
 		}
 		select {
@@ -158,7 +181,7 @@ func (g *Gateway) Launch() error {
 		return err
 	}
 	defer out.Close()
-	cmd := exec.Command(g.Lab.Binary, "serve", "--config", g.config())
+	cmd := exec.Command(g.Lab.Binary, "serve", "--config", g.Config())
 	cmd.Env = append(os.Environ(), g.env...)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := g.Lab.GW.Start(cmd); err != nil {
@@ -232,12 +255,13 @@ func (g *Gateway) Stop() error {
 // Close ends the daemon, and fails if it raced or panicked.
 func (g *Gateway) Close() error {
 	var errs []error
-	select {
-	case <-g.exited:
-	default:
+	if g.cmd != nil && g.running() {
 		errs = append(errs, g.Stop())
 	}
 	g.log.stop()
+	if g.cmd == nil {
+		return nil
+	}
 	for _, bad := range []string{"DATA RACE", "panic", "goroutine 1 ["} {
 		if text := g.Stderr(); strings.Contains(text, bad) {
 			errs = append(errs, fmt.Errorf("the gateway's log has %q:\n%s", bad, around(text, bad)))

@@ -160,13 +160,7 @@ func (l *Lab) inside(pid int, ended chan struct{}) (*Namespace, error) {
 	deadline := time.Now().Add(startTime)
 	for time.Now().Before(deadline) {
 		if p := commandBelow(pid, "sleep"); p > 0 {
-			h, err := netns.GetFromPid(p)
-			if err != nil {
-				return nil, err
-			}
-			n := &Namespace{Name: "of a run", handle: h, home: l.home}
-			n.startWorker()
-			return n, nil
+			return l.namespaceOf(p)
 		}
 		select {
 		case <-ended:
@@ -175,6 +169,50 @@ func (l *Lab) inside(pid int, ended chan struct{}) (*Namespace, error) {
 		}
 	}
 	return nil, errors.New("the run's command did not start")
+}
+
+// NamespaceOf is the network namespace of a process, for one test. It is held
+// also when the process has ended.
+func (l *Lab) NamespaceOf(t testing.TB, pid int) *Namespace {
+	t.Helper()
+	n, err := l.namespaceOf(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.held(t, n)
+}
+
+// NamespaceAt is a network namespace that is mounted, for one test.
+func (l *Lab) NamespaceAt(t testing.TB, path string) *Namespace {
+	t.Helper()
+	h, err := netns.GetFromPath(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.held(t, &Namespace{Name: path, handle: h, home: l.home})
+}
+
+// held lets go of a namespace of somebody else after the test.
+func (l *Lab) held(t testing.TB, n *Namespace) *Namespace {
+	if n.jobs == nil {
+		n.startWorker()
+	}
+	t.Cleanup(func() {
+		if err := n.leave(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func (l *Lab) namespaceOf(pid int) (*Namespace, error) {
+	h, err := netns.GetFromPid(pid)
+	if err != nil {
+		return nil, err
+	}
+	n := &Namespace{Name: fmt.Sprintf("of process %d", pid), handle: h, home: l.home}
+	n.startWorker()
+	return n, nil
 }
 
 // leave closes a namespace that somebody else made.

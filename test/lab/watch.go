@@ -12,12 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch is a pair of addresses of the net at which nobody answers, with a
-// count of the packets that arrive for them, whoever sent them.
+// Watch are addresses of the net at which nobody answers, and groups that nobody
+// joins, with a count of the packets that arrive for them,
+// whoever sent them.
 type Watch struct {
-	IP4, IP6 netip.Addr
-	lab      *Lab
-	table    *nftables.Table
+	IP4, IP6       netip.Addr
+	Group4, Group6 netip.Addr
+	Link6          netip.Addr // on the net's own link
+	Broadcast      netip.Addr // of the net, which watches share
+	lab            *Lab
+	table          *nftables.Table
+}
+
+func (w *Watch) all() []netip.Addr {
+	return []netip.Addr{w.IP4, w.IP6, w.Group4, w.Group6, w.Link6, w.Broadcast}
 }
 
 // Watch takes a pair of addresses for one test.
@@ -25,9 +33,13 @@ func (l *Lab) Watch(t testing.TB) *Watch {
 	t.Helper()
 	n := byte(l.count.Add(1) % 100)
 	w := &Watch{lab: l, IP4: netip.AddrFrom4([4]byte{203, 0, 113, 100 + n}),
-		IP6:   netip.MustParseAddr(fmt.Sprintf("2001:db8:1::1%02d", n)),
+		IP6:    netip.MustParseAddr(fmt.Sprintf("2001:db8:1::1%02d", n)),
+		Group4: netip.AddrFrom4([4]byte{239, 9, 9, 100 + n}), Group6: netip.MustParseAddr(fmt.Sprintf("ff0e::9:1%02d", n)),
+		Link6: netip.MustParseAddr(fmt.Sprintf("fe80::9:1%02d", n)), Broadcast: netip.MustParseAddr("203.0.113.255"),
 		table: &nftables.Table{Family: nftables.TableFamilyINet, Name: l.Unique("watch")}}
-	err := l.Net.Do(func() error { return configure(netName, w.IP4.String()+"/24", w.IP6.String()+"/64") })
+	err := l.Net.Do(func() error {
+		return configure(netName, w.IP4.String()+"/24", w.IP6.String()+"/64", w.Link6.String()+"/64")
+	})
 	if err == nil {
 		err = l.snoop.with(w.load)
 	}
@@ -48,7 +60,7 @@ func (w *Watch) load(c *nftables.Conn) error {
 	c.AddTable(w.table)
 	chain := c.AddChain(&nftables.Chain{Name: "arrivals", Table: w.table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
-	for _, a := range []netip.Addr{w.IP4, w.IP6} {
+	for _, a := range w.all() {
 		family, offset := byte(unix.NFPROTO_IPV4), uint32(16) // of the destination in the header
 		if a.Is6() {
 			family, offset = unix.NFPROTO_IPV6, 24
@@ -80,7 +92,7 @@ func (w *Watch) Packets(t testing.TB) (n uint64) {
 		}
 		return err
 	})
-	if err != nil || counters != 2 {
+	if err != nil || counters != len(w.all()) {
 		t.Fatalf("%d counters of the watch: %v", counters, err)
 	}
 	return n
