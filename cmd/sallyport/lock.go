@@ -33,7 +33,8 @@ func (f *serveFlags) lockOnly() error {
 
 // lock checks the captures and closes the links that they name, so that one that
 // appears is held from its first packet and not from when the daemon has noticed
-// it. A glob that cannot be locked is left to the captures.
+// it, and its own namespace if that is shared. A glob that cannot be locked is
+// left to the captures.
 func (file *daemonFile) lock(log hclog.Logger) error {
 	var globs []string
 	for _, b := range file.Captures {
@@ -42,6 +43,11 @@ func (file *daemonFile) lock(log hclog.Logger) error {
 		}
 		if len(b.links()) > 0 && os.Geteuid() != 0 {
 			return b.at(errNeedsRoot)
+		}
+		if b.Shared {
+			if err := capture.LockShared(); err != nil {
+				return b.at(err)
+			}
 		}
 		for _, glob := range b.links() {
 			if err := capture.Lockable(glob); err != nil {

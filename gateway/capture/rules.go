@@ -24,6 +24,7 @@ type gate struct {
 	pinned   bool           // sources and macs are enforced
 	sources  []netip.Prefix
 	macs     [][6]byte // nil: any
+	shared   bool      // its sandbox is in the gateway's own namespace
 }
 
 // Chains of one interface.
@@ -33,8 +34,14 @@ func (g gate) kept() string    { return "own_" + g.device }    // stays in the s
 func (g gate) refuse() string  { return "refuse_" + g.device } // count, log, refuse
 func (g gate) spoof() string   { return "spoof_" + g.device }  // count, log, drop
 
+func (g gate) strays() string { return "strays_" + g.device } // count, log, drop: of a namespace that is shared
+
 func (g gate) chains() []string {
-	return []string{g.entry(), g.allowed(), g.kept(), g.refuse(), g.spoof()}
+	all := []string{g.entry(), g.allowed(), g.kept(), g.refuse(), g.spoof()}
+	if g.shared {
+		all = append(all, g.strays())
+	}
+	return all
 }
 
 // entryRules tell fragments, neighbour discovery and wrong sources apart.
@@ -81,6 +88,7 @@ func (b *batch) outputRules(g gate) {
 	accept, priority := nftables.ChainPolicyAccept, nftables.ChainPriority(basePriority)
 	b.chain = b.conn.AddChain(&nftables.Chain{Table: b.table, Name: outputChain, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookOutput, Priority: &priority, Policy: &accept})
+	b.conn.FlushChain(b.chain)
 	for _, fragment := range [][]expr.Any{fragment4(), nextHeader(expr.CmpOpEq, unix.IPPROTO_FRAGMENT)} {
 		b.rule(fragment, call(g.kept()))
 		b.rule(fragment, goTo(g.refuse()))

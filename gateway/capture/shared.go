@@ -9,17 +9,8 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
-	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-)
-
-const (
-	divertChain = "divert" // at the output of a namespace that is shared
-	// divertHook comes after connection tracking, which knows answers.
-	divertHook = -150
 )
 
 // OpenShared captures what leaves the network namespace of the process, whoever
@@ -30,8 +21,9 @@ const (
 // processes without capabilities. The rules stay when the process ends, and
 // refuse everything then. k are sockets that an earlier process opened so.
 func OpenShared(k *Kept) (*Sockets, error) {
-	if os.Geteuid() == 0 && os.Getegid() == 0 {
-		return nil, errors.New("shared namespace: the gateway runs as root and with root's group; it needs a user or group of its own, by which its packets are known")
+	o := owners{uid: os.Geteuid(), gid: os.Getegid()}
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	families, err := localRoutes()
 	if err != nil {
@@ -43,12 +35,12 @@ func OpenShared(k *Kept) (*Sockets, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shared namespace: %w", err)
 	}
-	g := gate{device: loopback, families: families, ports: ls.ports, group: namespaceGroup, mark: divertMark}
+	g := gate{device: loopback, families: families, ports: ls.ports, group: namespaceGroup, mark: divertMark, shared: true}
 	if g.own, err = hereAddresses(); err == nil {
 		err = ls.guard(g, false)
 	}
 	if err == nil {
-		err = divertOthers(os.Geteuid(), os.Getegid())
+		err = divertOthers(g, o)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("shared namespace: %w", err), ls.sockets.Close())
@@ -92,43 +84,4 @@ func hereAddresses() ([]netip.Prefix, error) {
 		}
 	}
 	return own, nil
-}
-
-// divertOthers sends what leaves back to lo, where the rules wait for it,
-// unless it is the gateway's own or an answer to what came in.
-func divertOthers(uid, gid int) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	b := &batch{conn: conn, table: &nftables.Table{Family: nftables.TableFamilyINet, Name: tableName}}
-	acceptAll, priority := nftables.ChainPolicyAccept, nftables.ChainPriority(divertHook)
-	b.chain = conn.AddChain(&nftables.Chain{Table: b.table, Name: divertChain, Type: nftables.ChainTypeRoute,
-		Hooknum: nftables.ChainHookOutput, Priority: &priority, Policy: &acceptAll})
-	conn.FlushChain(b.chain)
-	b.rule(toHost(), accept())
-	b.rule(owner(expr.MetaKeySKUID, uid), owner(expr.MetaKeySKGID, gid), accept())
-	// Neighbour discovery and listener reports are the kernel's own: no process
-	// owns them.
-	b.rule(protocol(unix.IPPROTO_ICMPV6), owned(), setMark(divertMark), accept())
-	for _, kind := range append(neighbourDiscovery(), listenerReports()...) {
-		b.rule(protocol(unix.IPPROTO_ICMPV6), icmpType(kind), accept())
-	}
-	b.rule(answer(), accept())
-	b.rule(setMark(divertMark))
-	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("nft chain %s: %w", divertChain, err)
-	}
-	return nil
-}
-
-// owner compares an ID of the socket that sends. What has no socket does not
-// match.
-func owner(key expr.MetaKey, id int) []expr.Any {
-	return compare(&expr.Meta{Key: key, Register: 1}, expr.CmpOpEq, binaryutil.NativeEndian.PutUint32(uint32(id))...)
-}
-
-// owned matches packets of a process.
-func owned() []expr.Any {
-	return compare(&expr.Meta{Key: expr.MetaKeySKUID, Register: 1}, expr.CmpOpGte, 0, 0, 0, 0)
 }
