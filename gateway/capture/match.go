@@ -130,7 +130,8 @@ func logTo(group uint16, c class) []expr.Any {
 }
 
 // connection loads the destination address and both ports into registers that
-// follow one another, and returns the first.
+// follow one another, and returns the first. Each part has a type whose length
+// the nft command knows: it cannot list sets of others.
 func connection(f family) (uint32, []expr.Any) {
 	const first = unix.NFT_REG32_00
 	offset, size := uint32(16), uint32(4)
@@ -139,7 +140,8 @@ func connection(f family) (uint32, []expr.Any) {
 	}
 	return first, []expr.Any{
 		&expr.Payload{DestRegister: first, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
-		&expr.Payload{DestRegister: first + size/4, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 4},
+		&expr.Payload{DestRegister: first + size/4, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2},
+		&expr.Payload{DestRegister: first + size/4 + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 	}
 }
 

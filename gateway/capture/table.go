@@ -70,6 +70,9 @@ func loadRules(g gate, fresh bool) error {
 	b.keptRules(g)
 	b.refuseRules(g)
 	b.spoofRules(g)
+	if g.shared {
+		b.strayRules(g)
+	}
 	if !g.pinned {
 		b.outputRules(g)
 	}
@@ -151,12 +154,12 @@ func (g gate) element() []nftables.SetElement {
 // spoke in the last openedFor. Its ID is good within a batch. When it is full the
 // packets after a cut are reported like others without a connection.
 func (b *batch) opened(g gate, f family) *nftables.Set {
-	s := &nftables.Set{Table: b.table, ID: 2, Name: "opened4_" + g.device,
+	s := &nftables.Set{Table: b.table, ID: 2, Name: "spoke4_" + g.device,
 		Dynamic: true, HasTimeout: true, Timeout: openedFor, Size: openedMax,
-		KeyType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInteger)}
+		KeyType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetService, nftables.TypeInetService)}
 	if f.domain == unix.AF_INET6 {
-		s.ID, s.Name = 3, "opened6_"+g.device
-		s.KeyType = nftables.MustConcatSetType(nftables.TypeIP6Addr, nftables.TypeInteger)
+		s.ID, s.Name = 3, "spoke6_"+g.device
+		s.KeyType = nftables.MustConcatSetType(nftables.TypeIP6Addr, nftables.TypeInetService, nftables.TypeInetService)
 	}
 	return s
 }
