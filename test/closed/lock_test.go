@@ -4,42 +4,15 @@ package closed_test
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"sallyport/test/closed"
 	"sallyport/test/lab"
 )
-
-// ip runs commands of iproute2 on the gateway's host or in a namespace.
-func ip(t *testing.T, n *lab.Namespace, lines ...string) {
-	t.Helper()
-	for _, line := range lines {
-		must(t, n.Do(func() error {
-			if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-				return fmt.Errorf("ip %s: %w: %s", line, err, out)
-			}
-			return nil
-		}))
-	}
-}
-
-// linked makes a sandbox whose link to the gateway's host appears now, and whose
-// default route it is, whoever holds it.
-func linked(t *testing.T, l *lab.Lab, link string, n int) one {
-	t.Helper()
-	ns, err := l.Namespace(link)
-	must(t, err)
-	ip(t, l.GW, fmt.Sprintf("link add %s type veth peer name eth0 netns %s", link, ns.Name),
-		fmt.Sprintf("addr add 10.66.%d.1/24 dev %s", n, link), fmt.Sprintf("addr add fd66:%d::1/64 dev %s nodad", n, link), "link set "+link+" up")
-	ip(t, ns, fmt.Sprintf("addr add 10.66.%d.2/24 dev eth0", n), fmt.Sprintf("addr add fd66:%d::2/64 dev eth0 nodad", n), "link set eth0 up",
-		fmt.Sprintf("route add default via 10.66.%d.1", n), fmt.Sprintf("-6 route add default via fd66:%d::1", n))
-	return one{kind: link, s: &lab.Sandbox{Lab: l, Name: "if", NS: ns}, watch: l.Watch(t),
-		from4: netip.MustParseAddr(fmt.Sprintf("10.66.%d.2", n)), from6: netip.MustParseAddr(fmt.Sprintf("fd66:%d::2", n))}
-}
 
 func serve(t *testing.T, l *lab.Lab, args ...string) (string, error) {
 	t.Helper()
@@ -77,25 +50,18 @@ func TestNothingLeavesBeforeTheGatewayHasEverRun(t *testing.T) {
 			must(t, os.WriteFile(config, fmt.Appendf(nil, "state = %q\ncapture \"later\" { interface = [\"nv*\", \"br-late\"] }\n", filepath.Join(t.TempDir(), "state")), 0o600))
 			lock(t, l, config)
 			ip(t, l.GW, "link add br-late type bridge")
-			bridged := linked(t, l, "port1", 97)
+			bridged := link(t, l, "port1", 97)
 			ip(t, l.GW, "addr flush dev port1", "link set port1 master br-late", "addr add 10.66.97.1/24 dev br-late", "addr add fd66:97::1/64 dev br-late nodad", "link set br-late up")
-			list := []one{bridged, linked(t, l, "nv1", 98)}
-			hold := func(state string) {
-				t.Helper()
-				for _, o := range list {
-					o.send(t, o.attempts())
-					o.knock()
-					if n := o.watch.Packets(t); n != 0 {
-						t.Fatalf("%s, %s: %d packets arrived in the net", state, o.kind, n)
-					}
-				}
+			list := []*closed.Sandbox{
+				{Capture: "bridge", NS: bridged, Watch: l.Watch(t), From4: address4(97), From6: address6(97)},
+				{Capture: "interface", NS: link(t, l, "nv1", 98), Watch: l.Watch(t), From4: address4(98), From6: address6(98)},
 			}
-			hold("never started")
+			t.Run("never started", func(t *testing.T) { closed.NothingArrives(t, list) })
 			if out, err := serve(t, l, "--lock", "--config", config); err != nil { // as at the next boot of an engine: now with routes for what is there
 				t.Fatalf("%v: %s", err, out)
 			}
-			flush(t, l)
-			hold("never started, the host's rules flushed")
+			shell(t, l, "nft flush ruleset; test $(cat /proc/sys/net/ipv4/ip_forward) = 1")
+			t.Run("never started, the host's rules flushed", func(t *testing.T) { closed.NothingArrives(t, list) })
 			if out, err := serve(t, l, "--remove"); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
@@ -104,6 +70,17 @@ func TestNothingLeavesBeforeTheGatewayHasEverRun(t *testing.T) {
 			}
 		})
 	}
+}
+
+func shell(t *testing.T, l *lab.Lab, script string) {
+	t.Helper()
+	must(t, l.GW.Do(func() error {
+		out, err := exec.Command("sh", "-c", script).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%s: %w: %s", script, err, out)
+		}
+		return err
+	}))
 }
 
 // ruleset is what the gateway's host has of rules and routes.
@@ -119,13 +96,7 @@ func ruleset(l *lab.Lab) (string, error) {
 // TestLockLeavesOthersAlone: rules and routes of others are as they were.
 func TestLockLeavesOthersAlone(t *testing.T) {
 	l := lab.New(t)
-	must(t, l.GW.Do(func() error {
-		out, err := exec.Command("sh", "-c", "nft add table inet others; nft add chain inet others c '{ type filter hook forward priority 0; }'; nft add rule inet others c counter; ip rule add iif lo table 77 priority 700").CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
-		return err
-	}))
+	shell(t, l, "nft add table inet others; nft add chain inet others c '{ type filter hook forward priority 0; }'; nft add rule inet others c counter; ip rule add iif lo table 77 priority 700")
 	before, err := ruleset(l)
 	must(t, err)
 	config := filepath.Join(t.TempDir(), "sallyport.hcl")

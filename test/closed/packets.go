@@ -1,0 +1,101 @@
+//go:build linux
+
+package closed
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// attempt is a packet that is neither TCP nor DNS, and what is recorded of it.
+type attempt struct {
+	name, reason, proto string
+	to                  netip.Addr
+	packet              []byte
+}
+
+// attempts are packets of every kind. Those behind a header of IPv6 are
+// recorded by what the header names.
+func (s *Sandbox) attempts() []attempt {
+	to4, to6, group4, group6 := s.Watch.IP4, s.Watch.IP6, s.Watch.Group4, s.Watch.Group6
+	return []attempt{
+		{"UDP", "udp_blocked", "udp", to4, packet4(s.From4, to4, 17, 0)},
+		{"ICMP", "icmp_blocked", "icmp", to4, packet4(s.From4, to4, 1, 0)},
+		{"SCTP", "proto_blocked", "sctp", to4, packet4(s.From4, to4, 132, 0)},
+		{"GRE", "proto_blocked", "gre", to4, packet4(s.From4, to4, 47, 0)},
+		{"ESP", "proto_blocked", "esp", to4, packet4(s.From4, to4, 50, 0)},
+		{"first fragment", "udp_blocked", "udp", to4, packet4(s.From4, to4, 17, 0x2000)},
+		{"later fragment", "proto_blocked", "tcp", to4, packet4(s.From4, to4, 6, 0x0002)},
+		{"multicast", "udp_blocked", "udp", group4, packet4(s.From4, group4, 17, 0)},
+		{"UDP over IPv6", "udp_blocked", "udp", to6, packet6(s.From6, to6, 17)},
+		{"echo over IPv6", "icmp_blocked", "icmpv6", to6, packet6(s.From6, to6, 58)},
+		{"SCTP over IPv6", "proto_blocked", "sctp", to6, packet6(s.From6, to6, 132)},
+		{"GRE over IPv6", "proto_blocked", "gre", to6, packet6(s.From6, to6, 47)},
+		{"hop-by-hop header", "udp_blocked", "udp", to6, hopByHop(s.From6, to6)},
+		{"routing header", "proto_blocked", "proto-48", to6, packet6(s.From6, to6, 43)},
+		{"fragment header", "proto_blocked", "proto-48", to6, packet6(s.From6, to6, 44)},
+		{"destination options", "proto_blocked", "proto-48", to6, packet6(s.From6, to6, 60)},
+		{"multicast over IPv6", "udp_blocked", "udp", group6, packet6(s.From6, group6, 17)},
+	}
+}
+
+// send sends whole packets, as root in the sandbox can. The kernel of the
+// sandbox may be the first to refuse, once it has learned to.
+func (s *Sandbox) send(list []attempt) error {
+	return s.NS.Do(func() error {
+		fd4, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd4)
+		fd6, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd6)
+		for _, a := range list {
+			if a.to.Is4() {
+				_ = unix.Sendto(fd4, a.packet, 0, &unix.SockaddrInet4{Addr: a.to.As4()})
+			} else {
+				_ = unix.Sendto(fd6, a.packet, 0, &unix.SockaddrInet6{Addr: a.to.As16()})
+			}
+		}
+		return nil
+	})
+}
+
+// payload is 16 bytes that could begin a datagram to port 4433.
+func payload() []byte {
+	return []byte{0x30, 0x39, 0x11, 0x51, 0, 16, 0, 0, 'l', 'e', 'a', 'k', 'l', 'e', 'a', 'k'}
+}
+
+// packet4 is an IPv4 packet (RFC 791, section 3.1); the kernel fills in the
+// checksum.
+func packet4(from, to netip.Addr, proto byte, fragment uint16) []byte {
+	b := make([]byte, 20, 36)
+	b[0], b[8], b[9] = 0x45, 64, proto
+	binary.BigEndian.PutUint16(b[2:], 36)
+	binary.BigEndian.PutUint16(b[4:], 1)
+	binary.BigEndian.PutUint16(b[6:], fragment)
+	copy(b[12:], from.AsSlice())
+	copy(b[16:], to.AsSlice())
+	return append(b, payload()...)
+}
+
+// packet6 is an IPv6 packet (RFC 8200, section 3).
+func packet6(from, to netip.Addr, next byte) []byte {
+	b := make([]byte, 40, 56)
+	b[0], b[5], b[6], b[7] = 0x60, 16, next, 64
+	copy(b[8:], from.AsSlice())
+	copy(b[24:], to.AsSlice())
+	return append(b, payload()...)
+}
+
+// hopByHop is a datagram behind a header for every hop, which the kernel reads
+// before the rules see the packet: it must be in order.
+func hopByHop(from, to netip.Addr) []byte {
+	b := packet6(from, to, 0)
+	return append(b[:40], 17, 0, 1, 4, 0, 0, 0, 0, 0x30, 0x39, 0x11, 0x51, 0, 8, 0, 0) // options: padding
+}
