@@ -30,7 +30,8 @@ type console struct {
 // may lie where this user cannot go, so the shell has it open.
 const launchCommand = "/proc/self/fd/9 play launch "
 
-func newConsole(t *testing.T) *console {
+// openPTY opens a pseudo-terminal; the caller closes both ends.
+func openPTY(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -43,10 +44,15 @@ func newConsole(t *testing.T) *console {
 		}
 		return err
 	})
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
+	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
+	return master, slave
+}
+
+func newConsole(t *testing.T) *console {
+	t.Helper()
+	master, slave := openPTY(t)
 	defer slave.Close()
 	binary, err := os.Open("/proc/self/exe")
 	if err != nil {
