@@ -48,6 +48,7 @@ func fates() []fate {
 // with "serve --remove" and holds that what others have is as it was, and that
 // those with a way out do get out: what was tried was no idle try.
 func Hold(t *testing.T, l *lab.Lab, list []*Sandbox) {
+	serve(t, l, "--remove") // what other tests have left
 	others(t, l)
 	before := settings(t, l)
 	for _, s := range list {
@@ -101,7 +102,7 @@ func (f fate) comes(t *testing.T, list []*Sandbox) {
 	if f.starts {
 		each(t, list, func(s *Sandbox) error { return s.Start() })
 		for _, s := range list {
-			s.served(t)
+			s.Served(t)
 		}
 	}
 	if f.come != nil {
@@ -111,7 +112,7 @@ func (f fate) comes(t *testing.T, list []*Sandbox) {
 	if f.name == "out of descriptors" {
 		each(t, list, func(s *Sandbox) error { return limit(s, 512) })
 		for _, s := range list {
-			s.served(t)
+			s.Served(t)
 		}
 	}
 }
@@ -176,7 +177,7 @@ func upgrade(t testing.TB, s *Sandbox) error {
 		err = tried
 	}
 	if err == nil {
-		s.served(t)
+		s.Served(t)
 	}
 	return err
 }
@@ -246,6 +247,9 @@ func others(t testing.TB, l *lab.Lab) {
 	t.Helper()
 	shell(t, l, "nft add table inet others; nft add chain inet others c '{ type filter hook forward priority 0; }'; nft add rule inet others c accept; "+
 		"ip rule add iif lo table 77 priority 700; ip -6 rule add iif lo table 77 priority 700; ip route add unreachable 192.0.2.0/28 table 77")
+	t.Cleanup(func() {
+		shell(t, l, "nft delete table inet others; ip rule del priority 700; ip -6 rule del priority 700; ip route flush table 77")
+	})
 }
 
 // settings is what the gateway's host has of rules, and of routes besides those

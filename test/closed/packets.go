@@ -14,20 +14,30 @@ type attempt struct {
 	name, reason, proto string
 	to                  netip.Addr
 	packet              []byte
+	port                uint16 // that is recorded, if it tells the attempt from others
+	fragment            bool
 }
 
 // attempts are packets of every kind. Those behind a header of IPv6 are
 // recorded by what the header names.
 func (s *Sandbox) attempts() []attempt {
 	to4, to6, group4, group6 := s.Watch.IP4, s.Watch.IP6, s.Watch.Group4, s.Watch.Group6
-	return []attempt{
+	first := packet4(s.From4, to4, 17, 0x2000)
+	binary.BigEndian.PutUint16(first[22:], 4434)
+	list := []attempt{
+		{name: "first fragment", reason: "udp_blocked", proto: "udp", to: to4, packet: first, port: 4434, fragment: true},
+		{name: "later fragment", reason: "proto_blocked", proto: "tcp", to: to4, packet: packet4(s.From4, to4, 6, 0x0002), fragment: true},
+	}
+	for _, a := range []struct {
+		name, reason, proto string
+		to                  netip.Addr
+		packet              []byte
+	}{
 		{"UDP", "udp_blocked", "udp", to4, packet4(s.From4, to4, 17, 0)},
 		{"ICMP", "icmp_blocked", "icmp", to4, packet4(s.From4, to4, 1, 0)},
 		{"SCTP", "proto_blocked", "sctp", to4, packet4(s.From4, to4, 132, 0)},
 		{"GRE", "proto_blocked", "gre", to4, packet4(s.From4, to4, 47, 0)},
 		{"ESP", "proto_blocked", "esp", to4, packet4(s.From4, to4, 50, 0)},
-		{"first fragment", "udp_blocked", "udp", to4, packet4(s.From4, to4, 17, 0x2000)},
-		{"later fragment", "proto_blocked", "tcp", to4, packet4(s.From4, to4, 6, 0x0002)},
 		{"multicast", "udp_blocked", "udp", group4, packet4(s.From4, group4, 17, 0)},
 		{"UDP over IPv6", "udp_blocked", "udp", to6, packet6(s.From6, to6, 17)},
 		{"echo over IPv6", "icmp_blocked", "icmpv6", to6, packet6(s.From6, to6, 58)},
@@ -38,7 +48,10 @@ func (s *Sandbox) attempts() []attempt {
 		{"fragment header", "proto_blocked", "proto-48", to6, packet6(s.From6, to6, 44)},
 		{"destination options", "proto_blocked", "proto-48", to6, packet6(s.From6, to6, 60)},
 		{"multicast over IPv6", "udp_blocked", "udp", group6, packet6(s.From6, group6, 17)},
+	} {
+		list = append(list, attempt{name: a.name, reason: a.reason, proto: a.proto, to: a.to, packet: a.packet})
 	}
+	return list
 }
 
 // send sends whole packets, as root in the sandbox can. The kernel of the

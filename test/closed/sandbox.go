@@ -46,6 +46,9 @@ type Sandbox struct {
 	// Open says that there is a way out of it that the rules close: once they
 	// are removed, it is out.
 	Open bool
+	// Whole says that the sandbox's own kernel keeps fragments until they are
+	// whole: they never leave it, and nobody could record them.
+	Whole bool
 
 	Events func(audit.Filter) []*audit.Event
 	PID    func() int
@@ -118,6 +121,24 @@ func (s *Sandbox) devices() []string {
 	return list
 }
 
+// Addresses are those of the links of a namespace.
+func Addresses(t testing.TB, ns *lab.Namespace) (out []netip.Addr) {
+	t.Helper()
+	err := ns.Do(func() error {
+		list, err := net.InterfaceAddrs()
+		for _, a := range list {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				out = append(out, p.Addr())
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // dial sends something to an address, from a socket that is bound to a device
 // unless that is "".
 func dial(network, address, device string) func() error {
@@ -142,8 +163,8 @@ func dial(network, address, device string) func() error {
 	}
 }
 
-// served waits until the sandbox's questions are answered.
-func (s *Sandbox) served(t testing.TB) {
+// Served waits until the sandbox's questions are answered.
+func (s *Sandbox) Served(t testing.TB) {
 	t.Helper()
 	inside := lab.Sandbox{NS: s.NS}
 	if !within(lab.StartTime, func() bool { _, err := inside.Ask("sallyport.internal", dns.TypeA); return err == nil }) {

@@ -36,10 +36,25 @@ func (n *network) host(i int) string { return fmt.Sprintf("10.66.%d.%d", n.n, i)
 // bridge makes a network, and a gateway that is its default route.
 func bridge(t testing.TB, e *engine, n int, more string) *network {
 	t.Helper()
+	b := unstartedBridge(t, e, n, more)
+	if err := b.gateway.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b.trust, _ = trustDir(t, b.gateway, "docker")
+	if !within(10*time.Second, func() bool { return strings.Contains(b.nft(), "answers_"+b.link()) }) {
+		t.Fatalf("the gateway did not take %s:\n%s", b.link(), b.gateway.Stderr())
+	}
+	return b
+}
+
+// unstartedBridge makes a network, and lays out the gateway that is to be its
+// default route.
+func unstartedBridge(t testing.TB, e *engine, n int, more string) *network {
+	t.Helper()
 	b := &network{engine: e, n: n}
 	policy := strings.Replace(ciPolicy, `labels = { team = "build" }`,
 		fmt.Sprintf("ipv6 = true\n  match { cidrs = [\"10.66.%d.0/24\", \"fd66:%d::/64\"] }", n, n), 1)
-	b.gateway = e.lab.Gateway(t, lab.GatewayOptions{Policy: map[string]string{"p.hcl": e.lab.MustPolicy(t, policy, secretValue)},
+	b.gateway = e.lab.UnstartedGateway(t, lab.GatewayOptions{Policy: map[string]string{"p.hcl": e.lab.MustPolicy(t, policy, secretValue)},
 		More: fmt.Sprintf("capture \"bridge\" {\n  interface = [%q]\n%s\n}\n", b.link(), more)})
 	e.docker(t, "network", "create", "-o", "com.docker.network.bridge.name="+b.link(), "--subnet", fmt.Sprintf("10.66.%d.0/24", n), "--gateway", b.address(),
 		"--ipv6", "--subnet", fmt.Sprintf("fd66:%d::/64", n), "--gateway", fmt.Sprintf("fd66:%d::1", n), b.name())
@@ -48,10 +63,6 @@ func bridge(t testing.TB, e *engine, n int, more string) *network {
 			t.Error(err)
 		}
 	})
-	b.trust, _ = trustDir(t, b.gateway, "docker")
-	if !within(10*time.Second, func() bool { return strings.Contains(b.nft(), "answers_"+b.link()) }) {
-		t.Fatalf("the gateway did not take %s:\n%s", b.link(), b.gateway.Stderr())
-	}
 	return b
 }
 
