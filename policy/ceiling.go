@@ -19,6 +19,7 @@ func (c *compiler) checkCeiling(x *index) {
 	m := newMembers(slices.Clone(c.org.allows))
 	searches := 0
 	for _, r := range c.all {
+		c.yield()
 		if r.src.Action == ActionDeny || c.isOrg(r) || c.idle(r) {
 			continue
 		}

@@ -20,6 +20,7 @@ type compiler struct {
 	org         orgSets
 	broken      map[owner]bool  // owners of rules that have errors
 	used        map[string]bool // groups that somebody uses
+	yield       func()
 }
 
 // group is a Group's rules, compiled once for all who use them.
@@ -40,8 +41,15 @@ type orgSets struct {
 // them is an error. It does not change d; the set goes on to refer to d's
 // lists, so these must not be changed either.
 func Compile(d Document, generation uint64) (*Set, []Problem) {
+	return CompileYielding(d, generation, func() {})
+}
+
+// CompileYielding is Compile beside work that is more urgent: yield, which may
+// sleep, is called every few rules.
+func CompileYielding(d Document, generation uint64, yield func()) (*Set, []Problem) {
 	c := &compiler{
 		doc:       &d,
+		yield:     yield,
 		secrets:   map[string]*secret{},
 		groups:    map[string]*group{},
 		sandboxes: map[string]*sandbox{},
@@ -57,7 +65,7 @@ func Compile(d Document, generation uint64) (*Set, []Problem) {
 	c.readOrg()
 	c.readSandboxes()
 	c.rank()
-	x := newIndex(c.sets)
+	x := newIndex(c.sets, yield)
 	c.checkCeiling(x)
 	c.checkConflicts(x)
 	claims := c.readClaims()
@@ -115,6 +123,7 @@ func (c *compiler) buildRules(rules []Rule, by owner) (out []Rule, allow, denial
 	out = slices.Clone(rules)
 	allow, denial = c.newSet(), c.newSet()
 	for i := range out {
+		c.yield()
 		r := c.build(&out[i], by)
 		if r == nil {
 			c.broken[by] = true
@@ -190,6 +199,7 @@ func (c *compiler) use(title string, refs []Ref) []*group {
 
 func (c *compiler) readSandboxes() {
 	for i := range c.doc.Sandboxes {
+		c.yield()
 		src := c.doc.Sandboxes[i]
 		title := fmt.Sprintf("sandbox %q", src.Name)
 		if first, ok := c.sandboxes[src.Name]; ok {
@@ -228,7 +238,13 @@ func (c *compiler) checkName(title, name string, pos Pos) {
 // rank numbers all rules in the order of files and lines.
 func (c *compiler) rank() {
 	order := slices.Clone(c.all)
-	slices.SortStableFunc(order, func(a, b *rule) int { return comparePos(a.src.Pos, b.src.Pos) })
+	compared := 0
+	slices.SortStableFunc(order, func(a, b *rule) int {
+		if compared++; compared%64 == 0 {
+			c.yield()
+		}
+		return comparePos(a.src.Pos, b.src.Pos)
+	})
 	for i, r := range order {
 		r.rank = int32(i)
 	}

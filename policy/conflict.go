@@ -12,6 +12,7 @@ import (
 func (c *compiler) checkConflicts(x *index) {
 	f := conflictFinder{c: c, x: x, seen: map[[2]*rule]bool{}, reversed: map[setID][]reversedRule{}}
 	for _, name := range sortedNames(c.sandboxes) {
+		c.yield()
 		f.sandbox(c.sandboxes[name])
 	}
 }

@@ -52,9 +52,10 @@ type entry struct {
 	sets []ruleSet
 }
 
-func newIndex(sets []*ruleSet) *index {
+func newIndex(sets []*ruleSet, yield func()) *index {
 	x := &index{exact: map[string]*entry{}, suffix: map[string]*entry{}}
 	for _, set := range sets { // ascending, so that each entry's are
+		yield()
 		for _, r := range set.rules {
 			x.entryFor(r.host).add(set.id, r)
 		}

@@ -54,12 +54,9 @@ func (d *decoder) noLabel(b *hclsyntax.Block) {
 // declaration.
 func (d *decoder) declare(b *hclsyntax.Block, name string) bool {
 	at := header(b)
-	if d.names[b.Type] == nil {
-		d.names[b.Type] = map[string]hcl.Range{}
-	}
 	first, dup := d.names[b.Type][name]
 	if !dup {
-		d.names[b.Type][name] = at
+		d.name(declaration{b.Type, name, at})
 		return true
 	}
 	what := fmt.Sprintf("%s %s", b.Type, quote(name))

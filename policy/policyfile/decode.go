@@ -36,7 +36,8 @@ type decoder struct {
 	broken  []hcl.Range                     // top-level blocks with errors
 	lost    bool                            // a declaration that others may refer to could not be read
 
-	sinkSecrets []policy.Ref // the secrets that sinks name
+	sinkSecrets []policy.Ref  // the secrets that sinks name
+	declared    []declaration // what names holds, in the order of files and lines
 }
 
 // fail reports an error at r.
@@ -53,20 +54,9 @@ type pending struct {
 	tested bool        // the file holds tests alone
 }
 
-// file keeps what was parsed until all files are, so that what one of them
-// defines can be used in another.
+// file keeps what was parsed until it is decoded.
 func (d *decoder) file(body *hclsyntax.Body, damage []hcl.Range) {
 	d.bodies = append(d.bodies, pending{body, damage, d.tested})
-}
-
-// all decodes what was parsed.
-func (d *decoder) all() {
-	e := d.scope(d.bodies)
-	for _, p := range d.bodies {
-		d.tested = p.tested
-		d.decode(p.body, p.damage, e)
-	}
-	d.bodies = nil
 }
 
 // decode decodes the top level of one file. Blocks that a syntax error fell
@@ -77,6 +67,7 @@ func (d *decoder) decode(body *hclsyntax.Body, damage []hcl.Range, e *evaluator)
 		d.unknownTop(a.Name, a.NameRange, true)
 	}
 	for _, b := range body.Blocks {
+		d.opts.yield()
 		whole := hcl.RangeBetween(b.TypeRange, b.CloseBraceRange)
 		if slices.ContainsFunc(damage, func(r hcl.Range) bool { return touches(whole, r) }) {
 			d.lost = true

@@ -24,9 +24,10 @@ const (
 // made of them. Nothing in it reads a file, the environment, the network or
 // the time.
 type evaluator struct {
-	d        *decoder
-	ctx      *hcl.EvalContext
-	expanded int
+	d         *decoder
+	ctx       *hcl.EvalContext
+	expanded  int // blocks that dynamic blocks have made
+	evaluated int // expressions
 }
 
 // scope evaluates the variables and locals of all files.
@@ -120,6 +121,7 @@ func waits(x hclsyntax.Expression, open map[string]*hclsyntax.Attribute) bool {
 
 // value evaluates an expression. It reports what is wrong with it.
 func (e *evaluator) value(what string, x hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, bool) {
+	e.evaluated++
 	if problem := costly(x); problem != "" {
 		e.d.fail(Diagnostic{Summary: what + ": " + problem}, x.Range())
 		return cty.NilVal, false

@@ -76,4 +76,15 @@ type Options struct {
 	// Stdin is what the path "-" stands for: one file that has been read
 	// already. Without it "-" is an error.
 	Stdin []byte
+	// Keep is what earlier loads made of files; nil keeps nothing.
+	Keep *Kept
+	// Yield is called every few rules, so that a load can let others go first;
+	// nil does nothing.
+	Yield func()
+}
+
+func (o Options) yield() {
+	if o.Yield != nil {
+		o.Yield()
+	}
 }

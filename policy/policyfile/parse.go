@@ -32,12 +32,8 @@ func parse(sources []source, diags *Diagnostics, o Options) parsed {
 		names: map[string]map[string]hcl.Range{},
 		lost:  diags.HasErrors(),
 	}
-	blocks := 0
-	for _, s := range sources {
-		d.tested = s.test
-		blocks += d.oneFile(s)
-	}
-	d.all()
+	o.Keep.begin()
+	blocks := d.all(sources)
 	if len(sources) > 0 && blocks == 0 && !diags.HasErrors() {
 		diags.add(Diagnostic{
 			Summary: "the policy declares nothing",
@@ -47,10 +43,11 @@ func parse(sources []source, diags *Diagnostics, o Options) parsed {
 		})
 	}
 	d.alertRefs()
+	o.Keep.end(diags.HasErrors())
 	return parsed{d.doc, d.tests, d.alerts, diags, d.broken, d.lost}
 }
 
-// oneFile decodes one file and returns the number of its blocks and stray
+// oneFile parses one file and returns the number of its blocks and stray
 // attributes.
 func (d *decoder) oneFile(s source) int {
 	whole := func(summary, hint string) int {
@@ -58,8 +55,8 @@ func (d *decoder) oneFile(s source) int {
 		d.diags.add(Diagnostic{Summary: summary, Hint: hint, Pos: policy.Pos{File: s.name}})
 		return 0
 	}
-	data := bytes.TrimPrefix(s.data, []byte("\xef\xbb\xbf"))
-	d.diags.addFile(s.name, data)
+	d.tested = s.test
+	data := s.text()
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:
 		return whole("file is empty", "an empty file is never a policy; write a rule, or remove the file; "+hintInit)

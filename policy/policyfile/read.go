@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,9 @@ type source struct {
 	data []byte
 	test bool // holds tests alone and is no part of the policy
 }
+
+// text is the file without a byte order mark.
+func (s source) text() []byte { return bytes.TrimPrefix(s.data, []byte("\xef\xbb\xbf")) }
 
 // reader reads the files of a policy once each.
 type reader struct {

@@ -14,6 +14,7 @@ import (
 // rule decodes an allow, deny, tcp, passthrough or git block and appends it
 // to rules.
 func (d *decoder) rule(rules []policy.Rule, b *hclsyntax.Block) []policy.Rule {
+	d.opts.yield()
 	r := policy.Rule{Pos: pos(b.TypeRange)}
 	var s *shape
 	example := "api.example.com"
