@@ -33,7 +33,10 @@ type loader struct {
 	only  string                 // the one sandbox whose secrets are fetched ahead; "": all
 	adapt func(*policy.Document) // nil, or a change that a command makes to what was read
 
-	mu         sync.Mutex
+	loading sync.Mutex      // held by the one load that is under way
+	kept    policyfile.Kept // held by loading
+
+	mu         sync.Mutex // never held while something is read or fetched
 	generation uint64
 	usable     map[string][]string // by sandbox: the secrets that one of its rules injects
 	alerts     alertSetup
@@ -47,19 +50,34 @@ type loader struct {
 // began under it.
 const retireAfter = time.Minute
 
-// load reads the files anew. The diagnostics hold warnings also when a
-// snapshot is returned.
-func (l *loader) load() (*gateway.Snapshot, *policyfile.Diagnostics) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	doc, alerts, diags := policyfile.LoadWithAlerts(l.paths, l.options())
+// load reads the files anew, and decodes those that have changed. The
+// diagnostics hold warnings also when a snapshot is returned.
+func (l *loader) load() (snap *gateway.Snapshot, diags *policyfile.Diagnostics) {
+	l.loading.Lock()
+	defer l.loading.Unlock()
+	next, inForce := l.state()
+	if !inForce { // nothing flows yet
+		return l.make(next, func() {})
+	}
+	besides(func() { snap, diags = l.make(next, new(unhurried).yield) })
+	return snap, diags
+}
+
+// make makes the snapshot of one generation.
+func (l *loader) make(next uint64, yield func()) (*gateway.Snapshot, *policyfile.Diagnostics) {
+	o := l.options()
+	o.Yield = yield
+	if l.adapt == nil { // it may change what is kept
+		o.Keep = &l.kept
+	}
+	doc, alerts, diags := policyfile.LoadWithAlerts(l.paths, o)
 	if diags.HasErrors() {
 		return nil, diags
 	}
 	if l.adapt != nil {
 		l.adapt(doc)
 	}
-	set, problems := policy.Compile(*doc, l.generation+1)
+	set, problems := policy.CompileYielding(*doc, next, yield)
 	diags.AddProblems(problems)
 	if diags.HasErrors() {
 		return nil, diags
@@ -69,15 +87,25 @@ func (l *loader) load() (*gateway.Snapshot, *policyfile.Diagnostics) {
 	if diags.HasErrors() {
 		return nil, diags
 	}
+	usable := usableSecrets(doc)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.store == nil || !reflect.DeepEqual(l.declared, doc.Secrets) {
 		if problems := l.openStore(doc.Secrets); len(problems) > 0 {
 			diags.AddProblems(problems)
 			return nil, diags
 		}
 	}
-	l.generation++
-	l.usable, l.alerts = usableSecrets(doc), setup
+	l.generation = next
+	l.usable, l.alerts = usable, setup
 	return &gateway.Snapshot{Policy: set, Inject: l.table(set), Secrets: l.store, Held: l.held}, diags
+}
+
+// state returns the generation to load, and whether one has been before it.
+func (l *loader) state() (next uint64, inForce bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.generation + 1, l.store != nil
 }
 
 func (l *loader) options() policyfile.Options {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -74,6 +75,8 @@ type stack struct {
 	commit    func() string      // of the policy in force; "" where nothing says one
 	noted     func(uint64) error // keeps the generation that was put in force
 	closers   []func() error
+
+	reloading sync.Mutex // held from the reading of a policy until it is in force
 }
 
 // build makes a stack. Nothing serves yet, and no policy is in force.
@@ -212,6 +215,8 @@ func (st *stack) close() error {
 // reload reads the policy and puts it in force. A policy with an error
 // changes nothing.
 func (st *stack) reload() *policyfile.Diagnostics {
+	st.reloading.Lock()
+	defer st.reloading.Unlock()
 	snap, diags := st.loader.load()
 	e := &audit.Event{Kind: audit.KindPolicy, Phase: audit.PhaseEvent, Severity: audit.Info}
 	st.metrics.reloads.WithLabelValues(map[bool]string{true: "ok", false: "failed"}[snap != nil]).Inc()
