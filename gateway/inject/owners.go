@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 )
 
 // owners knows which shaped placeholder belongs to whom. What it knows is
@@ -14,8 +13,7 @@ type owners struct {
 	sandboxes []string
 	key       []byte
 
-	mu   sync.Mutex                                        // held to replace sets
-	sets atomic.Pointer[map[string]map[string]*credential] // sandbox → placeholder → secret
+	sets map[string]func() map[string]*credential // sandbox → placeholder → secret, each derived once
 
 	all func() map[string]owner // every sandbox's placeholders
 }
@@ -32,7 +30,12 @@ func newOwners(creds map[string]*credential, sandboxes []string, key []byte) *ow
 			o.shaped = append(o.shaped, creds[name])
 		}
 	}
-	o.sets.Store(new(map[string]map[string]*credential))
+	if len(o.shaped) > 0 {
+		o.sets = make(map[string]func() map[string]*credential, len(o.sandboxes))
+		for _, s := range o.sandboxes {
+			o.sets[s] = sync.OnceValue(func() map[string]*credential { return o.derive(s) })
+		}
+	}
 	o.all = sync.OnceValue(o.everyone)
 	return o
 }
@@ -42,23 +45,17 @@ func (o *owners) of(sandbox string) map[string]*credential {
 	if len(o.shaped) == 0 {
 		return nil
 	}
-	if own, ok := (*o.sets.Load())[sandbox]; ok {
-		return own
+	if own, ok := o.sets[sandbox]; ok {
+		return own()
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	sets := *o.sets.Load()
-	if own, ok := sets[sandbox]; ok {
-		return own
-	}
+	return o.derive(sandbox)
+}
+
+func (o *owners) derive(sandbox string) map[string]*credential {
 	own := make(map[string]*credential, len(o.shaped))
 	for _, c := range o.shaped {
 		own[c.template.Placeholder(c.name, o.key, sandbox)] = c
 	}
-	next := make(map[string]map[string]*credential, len(sets)+1)
-	maps.Copy(next, sets)
-	next[sandbox] = own
-	o.sets.Store(&next)
 	return own
 }
 
