@@ -4,11 +4,13 @@ import (
 	"net/http"
 	"testing"
 
+	"sallyport/audit"
 	"sallyport/policy"
 )
 
 // TestP3ZeroSnapshotDenies: a snapshot that lacks what finds secrets, fetches
-// them or masks them lets no request out, whatever its policy says.
+// them or masks them lets no request out, whatever its policy says. Each is on
+// record as one decision.
 func TestP3ZeroSnapshotDenies(t *testing.T) {
 	for name, lack := range map[string]func(*Snapshot){
 		"placeholders": func(s *Snapshot) { s.Inject = nil },
@@ -28,6 +30,12 @@ func TestP3ZeroSnapshotDenies(t *testing.T) {
 			}
 			if len(heads) != 0 {
 				t.Error("the origin was reached")
+			}
+			unavailable := l.events(func(e *audit.Event) bool {
+				return e.Phase == audit.PhaseDecision && e.Verdict == "deny" && e.Reason == string(policy.PolicyUnavailable)
+			})
+			if len(unavailable) != 1 || unavailable[0].Kind != audit.KindHTTP || unavailable[0].Host != "plain.test" || unavailable[0].Message == "" {
+				t.Errorf("%d decisions are recorded, want one of the request: %+v", len(unavailable), unavailable)
 			}
 		})
 	}
