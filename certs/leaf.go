@@ -45,6 +45,8 @@ type Leaves struct {
 	mu    sync.Mutex
 	byKey map[string]*list.Element // of *leaf
 	order *list.List               // most recently used first
+
+	hits, misses uint64
 }
 
 // leaf is one name's certificate. The first that asks mints it, the others
@@ -98,6 +100,14 @@ func (l *Leaves) Leaf(host string) (*tls.Certificate, error) {
 	return e.cert, nil
 }
 
+// Asked returns how often a leaf was asked for that was kept, and how often one
+// that had to be minted.
+func (l *Leaves) Asked() (hits, misses uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hits, l.misses
+}
+
 // Len returns how many leaves are kept.
 func (l *Leaves) Len() int {
 	l.mu.Lock()
@@ -116,6 +126,7 @@ func (l *Leaves) entry(host string) (*leaf, error) {
 		e := el.Value.(*leaf)
 		if now.Before(e.renew) {
 			l.order.MoveToFront(el)
+			l.hits++
 			return e, nil
 		}
 		l.remove(el)
@@ -128,6 +139,7 @@ func (l *Leaves) entry(host string) (*leaf, error) {
 	}
 	e := &leaf{host: strings.Clone(host), renew: now.Add(l.life / 2)}
 	l.byKey[e.host] = l.order.PushFront(e)
+	l.misses++
 	return e, nil
 }
 

@@ -229,6 +229,9 @@ func TestLeavesAreBounded(t *testing.T) {
 	if len(l.byKey) != l.order.Len() {
 		t.Errorf("map of %d, list of %d", len(l.byKey), l.order.Len())
 	}
+	if hits, misses := l.Asked(); hits != 2 || misses != 4 {
+		t.Errorf("%d hits and %d misses, want 2 and 4", hits, misses)
+	}
 }
 
 func TestLeavesSingleFlight(t *testing.T) {

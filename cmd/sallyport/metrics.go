@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"sallyport/audit"
-	"sallyport/secrets"
+	"sallyport/gateway"
 )
 
 // metrics counts what the audit log records, and shows it to Prometheus.
@@ -122,34 +122,29 @@ func (m *metrics) watchStack(st *stack) {
 	gauge("leaf_cache_entries", "Certificates that are kept for names.", func() float64 { return float64(st.leaves.Len()) })
 	count("audit_events_total", "Records written.", func() float64 { return float64(st.log.Stats().Records) })
 	count("audit_refused_total", "Records that could not be written; their attempts were refused.", func() float64 { return float64(st.log.Stats().Refused) })
-	count("audit_fsyncs_total", "Calls of fsync.", func() float64 { return float64(st.log.Stats().Syncs) })
-	count("audit_fsync_seconds_total", "Time in fsync.", func() float64 { return st.log.Stats().SyncTime.Seconds() })
-	m.registry.MustRegister(&secretAges{st: st, age: prometheus.NewDesc("sallyport_secret_age_seconds", "Time since a secret was fetched.", []string{"secret"}, nil)})
+	m.summed("audit_fsync_seconds", "Calls of fsync and the time in them.", func() (uint64, float64) {
+		s := st.log.Stats()
+		return s.Syncs, s.SyncTime.Seconds()
+	})
+	m.labelled(prometheus.CounterValue, "leaf_cache_total", "Names for which a certificate was needed: hit if one was kept, miss if it was made.", "result",
+		func(send func(string, float64)) {
+			hits, misses := st.leaves.Asked()
+			send("hit", float64(hits))
+			send("miss", float64(misses))
+		})
+	m.labelled(prometheus.GaugeValue, "secret_age_seconds", "Time since a secret was fetched.", "secret",
+		func(send func(string, float64)) { secretAges(st.gateway.Snapshot(), send) })
 }
 
-// secretAges collects the ages of the secrets in use.
-type secretAges struct {
-	st  *stack
-	age *prometheus.Desc
-}
-
-// Describe tells what Collect sends.
-func (s *secretAges) Describe(ch chan<- *prometheus.Desc) { ch <- s.age }
-
-// Collect sends the age of each secret that was fetched.
-func (s *secretAges) Collect(ch chan<- prometheus.Metric) {
-	snap := s.st.gateway.Snapshot()
+// secretAges sends the age of each secret that was fetched.
+func secretAges(snap *gateway.Snapshot, send func(secret string, age float64)) {
 	if snap == nil || snap.Secrets == nil {
 		return
 	}
 	for _, status := range snap.Secrets.Status() {
-		s.send(ch, status)
-	}
-}
-
-func (s *secretAges) send(ch chan<- prometheus.Metric, status secrets.Status) {
-	if !status.Fetched.IsZero() {
-		ch <- prometheus.MustNewConstMetric(s.age, prometheus.GaugeValue, time.Since(status.Fetched).Seconds(), status.Name)
+		if !status.Fetched.IsZero() {
+			send(status.Name, time.Since(status.Fetched).Seconds())
+		}
 	}
 }
 
