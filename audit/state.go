@@ -47,6 +47,45 @@ func (s *State) Put(bucket string, key, value []byte) error {
 	return nil
 }
 
+// PutAll stores many pairs in bucket at once: all are on disk when it returns,
+// or none.
+func (s *State) PutAll(bucket string, pairs map[string][]byte) error {
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists([]byte(bucket))
+		for k, v := range pairs {
+			if err == nil {
+				err = b.Put([]byte(k), v)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("state %q: put %d: %w", bucket, len(pairs), err)
+	}
+	return nil
+}
+
+// DeleteAll removes many keys from bucket at once, or none. It is no error if
+// one is not there.
+func (s *State) DeleteAll(bucket string, keys [][]byte) error {
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(bucket))
+		if b == nil {
+			return nil
+		}
+		for _, k := range keys {
+			if err := b.Delete(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("state %q: delete %d: %w", bucket, len(keys), err)
+	}
+	return nil
+}
+
 // Get returns a copy of the value under key, or nil if there is none.
 func (s *State) Get(bucket string, key []byte) ([]byte, error) {
 	var value []byte

@@ -28,6 +28,15 @@ func TestState(t *testing.T) {
 	if err := s.Delete("absent", []byte("c")); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.PutAll("claims", map[string][]byte{"d": []byte("1"), "e": []byte("2"), "f": []byte("3")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutAll("claims", map[string][]byte{"g": []byte("4"), "": nil}); err == nil {
+		t.Error("an empty key was stored among others")
+	}
+	if err := errors.Join(s.DeleteAll("claims", [][]byte{[]byte("e"), []byte("absent")}), s.DeleteAll("absent", [][]byte{[]byte("e")})); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := OpenState(path); !errors.Is(err, ErrBusy) {
 		t.Errorf("second open: %v", err)
 	}
@@ -39,11 +48,12 @@ func TestState(t *testing.T) {
 	}
 	defer s.Close()
 	var got []string
-	err = s.ForEach("leases", func(k, v []byte) error {
+	list := func(k, v []byte) error {
 		got = append(got, fmt.Sprintf("%s=%s", k, v))
 		return nil
-	})
-	if err != nil || fmt.Sprint(got) != "[a=va b=vb]" {
+	}
+	err = errors.Join(s.ForEach("leases", list), s.ForEach("claims", list))
+	if err != nil || fmt.Sprint(got) != "[a=va b=vb d=1 f=3]" {
 		t.Errorf("pairs %v, %v", got, err)
 	}
 	stop := errors.New("stop")

@@ -64,10 +64,14 @@ func (c *captures) mayProxy(b captureBlock, name string) bool {
 // claimProxies begins the lives of the sandboxes that may use the proxy of b,
 // so that "sandbox ls" shows them before they speak.
 func (c *captures) claimProxies(b captureBlock) {
-	for _, name := range c.st.gateway.Policy().Sandboxes() {
-		if c.mayProxy(b, name) {
-			c.claimProxy(b, name)
-		}
+	names := []string{b.Sandbox}
+	if set := c.st.gateway.Policy(); b.Sandbox == "" {
+		names = set.Sandboxes()
+	} else if set.Sandbox(b.Sandbox) == nil {
+		return // a reload took it away
+	}
+	if err := c.st.sandboxes.ClaimAll(proxyInterface+b.Name, names, audit.NewID); err != nil {
+		c.st.settings.log.Error("claims were not kept; each is tried again with its first client", "capture", b.Name, "error", err)
 	}
 }
 

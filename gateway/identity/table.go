@@ -25,12 +25,15 @@ var (
 	ErrUnclaimed = errors.New("no sandbox claims this traffic")
 )
 
-// Store keeps claims over a restart. Put returns when the value is kept; the
-// bytes given to fn are valid until it returns.
+// Store keeps claims over a restart. Put and PutAll return when what they were
+// given is kept, all of it or none; the bytes given to fn are valid until it
+// returns.
 type Store interface {
 	Put(bucket string, key, value []byte) error
+	PutAll(bucket string, pairs map[string][]byte) error
 	ForEach(bucket string, fn func(k, v []byte) error) error
 	Delete(bucket string, key []byte) error
+	DeleteAll(bucket string, keys [][]byte) error
 }
 
 // Table is the live sandboxes. It is safe for concurrent use. A *Sandbox it
@@ -198,17 +201,67 @@ func (t *Table) Claim(of Traffic, claimant func(iface string, addr netip.Addr, m
 	return t.put(c, id), nil
 }
 
-// Retain ends every claimed sandbox for which keep is false, and returns those
-// it ended. The gateway calls it when interfaces or the policy have changed.
-func (t *Table) Retain(keep func(s *Sandbox, iface string) bool) ([]*Sandbox, error) {
-	var ended []*Sandbox
-	for c, s := range t.allClaims() {
-		if keep(s, c.iface) {
+// ClaimAll begins the lives of those sandboxes among names that have none at
+// iface, as Claim does one by one, and keeps them at once: all or none.
+func (t *Table) ClaimAll(iface string, names []string, newID func() string) error {
+	t.claiming.Lock()
+	defer t.claiming.Unlock()
+	kept, begun := map[string][]byte{}, map[claim]string{}
+	taken := map[string]bool{}
+	for _, name := range names {
+		c := claim{iface, name}
+		if iface == "" || name == "" || strings.IndexByte(iface+name, 0) >= 0 {
+			return fmt.Errorf("sandbox %q: %w", name, ErrUnclaimed)
+		}
+		if t.claimed(c) != nil || begun[c] != "" {
 			continue
 		}
-		if _, err := t.Remove(s.ID); err != nil {
-			return ended, err
+		id := newID()
+		if id == "" || taken[id] || t.ByID(id) != nil {
+			return fmt.Errorf("sandbox %q: ID %q: %w", name, id, ErrDuplicate)
 		}
+		taken[id], begun[c], kept[string(c.key())] = true, id, []byte(id)
+	}
+	if len(begun) == 0 {
+		return nil
+	}
+	if err := t.store.PutAll(bucketClaims, kept); err != nil {
+		return fmt.Errorf("%d sandboxes: keep claims: %w", len(begun), err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c, id := range begun {
+		t.put(c, id)
+	}
+	return nil
+}
+
+// Retain ends every claimed sandbox for which keep is false, at once, and
+// returns those it ended. The gateway calls it when interfaces or the policy
+// have changed. Where the Store cannot forget the claims none has ended.
+func (t *Table) Retain(keep func(s *Sandbox, iface string) bool) ([]*Sandbox, error) {
+	t.claiming.Lock()
+	defer t.claiming.Unlock()
+	gone := map[claim]*Sandbox{}
+	var keys [][]byte
+	for c, s := range t.allClaims() {
+		if !keep(s, c.iface) {
+			gone[c] = s
+			keys = append(keys, c.key())
+		}
+	}
+	if len(gone) == 0 {
+		return nil, nil
+	}
+	if err := t.store.DeleteAll(bucketClaims, keys); err != nil {
+		return nil, fmt.Errorf("%d sandboxes: drop claims: %w", len(gone), err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var ended []*Sandbox
+	for c, s := range gone {
+		delete(t.byID, s.ID)
+		delete(t.claims, c)
 		ended = append(ended, s)
 	}
 	return ended, nil

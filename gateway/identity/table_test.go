@@ -39,6 +39,28 @@ func (m *memoryStore) Put(bucket string, key, value []byte) error {
 	return nil
 }
 
+// PutAll is one put, as of a disk.
+func (m *memoryStore) PutAll(bucket string, pairs map[string][]byte) error {
+	before := m.puts
+	for k, v := range pairs {
+		if err := m.Put(bucket, []byte(k), v); err != nil {
+			return err
+		}
+	}
+	m.puts = before + 1
+	return nil
+}
+
+func (m *memoryStore) DeleteAll(bucket string, keys [][]byte) error {
+	m.puts++
+	for _, k := range keys {
+		if err := m.Delete(bucket, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (m *memoryStore) ForEach(bucket string, fn func(k, v []byte) error) error {
 	for k, v := range m.buckets[bucket] {
 		if err := fn([]byte(k), []byte(v)); err != nil {
@@ -349,5 +371,49 @@ func TestClaimAllocations(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() { table.Claim(of, claimant, newID) }); n != 0 {
 		t.Errorf("%v allocations a claim", n)
+	}
+}
+
+// TestClaimAll: a thousand lives are one write, and so are their ends; who has
+// one keeps it; where the store fails nobody has one.
+func TestClaimAll(t *testing.T) {
+	store := &memoryStore{}
+	table := newTable(t, store)
+	newID := counter()
+	var names []string
+	for i := range 1000 {
+		names = append(names, fmt.Sprintf("s%d", i))
+	}
+	if err := table.ClaimAll("proxy p", names[:1], newID); err != nil {
+		t.Fatal(err)
+	}
+	first := table.List()[0].ID
+	store.err = errors.New("the disk is full")
+	if err := table.ClaimAll("proxy p", names, newID); !errors.Is(err, store.err) || len(table.List()) != 1 {
+		t.Errorf("%v, and %d sandboxes", err, len(table.List()))
+	}
+	store.err, store.puts = nil, 0
+	for range 2 { // again: nothing changes
+		if err := table.ClaimAll("proxy p", append(names, names...), newID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(table.List()); n != 1000 || store.puts != 1 || table.ByName("s0")[0].ID != first {
+		t.Errorf("%d sandboxes, %d writes, s0 is %s and was %s", n, store.puts, table.ByName("s0")[0].ID, first)
+	}
+	again := newTable(t, store)
+	if s := again.ByName("s999"); len(s) != 1 || s[0].ID != table.ByName("s999")[0].ID {
+		t.Errorf("kept: %+v", s)
+	}
+	store.puts = 0
+	ended, err := table.Retain(func(s *Sandbox, _ string) bool { return s.Name == "s0" })
+	if err != nil || len(ended) != 999 || len(table.List()) != 1 || store.puts != 1 {
+		t.Errorf("%d ended with %d writes, %d left: %v", len(ended), store.puts, len(table.List()), err)
+	}
+	if err := table.ClaimAll("", names, newID); !errors.Is(err, ErrUnclaimed) {
+		t.Errorf("without an interface: %v", err)
+	}
+	if err := table.ClaimAll("proxy q", names[:2], func() string { return "same" }); !errors.Is(err, ErrDuplicate) || len(table.List()) != 1 {
+		t.Errorf("the same ID twice: %v", err)
 	}
 }
