@@ -102,16 +102,32 @@ func (e *engineCapture) unlisted(ids []string) []string {
 // look makes what is attached agree with what the engine says of a container.
 func (e *engineCapture) look(ctx context.Context, id string) {
 	defer e.hold("look " + id)()
-	for e.lookOnce(ctx, id) {
+	for tries := 1; e.lookOnce(ctx, id, tries); tries++ {
 	}
 }
 
+// An engine that says of a container that has just ended that it runs is asked
+// again, so often and after so long.
+const (
+	goneTries = 5
+	goneWait  = 100 * time.Millisecond
+)
+
 // lookOnce looks once, and says whether somebody was quicker than the engine's
-// answer. The container is not held while the engine is asked: Podman answers
+// answer, or that the container has gone since. It is not held while the engine is asked: Podman answers
 // when a hook has ended, and the hook waits for whoever holds the container.
-func (e *engineCapture) lookOnce(ctx context.Context, id string) (again bool) {
+func (e *engineCapture) lookOnce(ctx context.Context, id string, try int) (again bool) {
 	overtaken := e.ask(id)
 	ctr, err := e.engine.Container(ctx, id)
+	if err == nil && ctr.Running && try < goneTries && !fileExists(ctr.NetNS()) {
+		overtaken()
+		select {
+		case <-time.After(goneWait):
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
 	defer e.hold(id)()
 	if overtaken() {
 		return ctx.Err() == nil
