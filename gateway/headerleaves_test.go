@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"testing"
@@ -52,5 +53,73 @@ func TestConditionsOnWhatLeaves(t *testing.T) {
 				<-heads
 			}
 		})
+	}
+}
+
+// TestConditionsOnARangeThatIsTakenOut: where answers have to come whole, no
+// rule is decided by the range that a client asked for and that does not leave.
+func TestConditionsOnARangeThatIsTakenOut(t *testing.T) {
+	l := newLab(t)
+	o := l.origin(t, "http/1.1")
+	inject := func(r *policy.Rule) { r.Inject = []policy.Ref{{Name: secretName}} }
+	l.allow("api.test", o.port, inject, func(r *policy.Rule) { r.Paths = []string{"/any"} })
+	for path, name := range map[string]string{"/part": "Range", "/same": "If-Range"} {
+		l.allow("api.test", o.port, inject, func(r *policy.Rule) {
+			r.Paths, r.Headers = []string{path}, map[string][]string{name: {"*"}}
+		})
+		l.allow("plain.test", o.port, func(r *policy.Rule) {
+			r.Paths, r.Headers = []string{path}, map[string][]string{name: {"*"}}
+		})
+	}
+	l.load()
+	ask := func(host, path string, want int, ranged bool) {
+		t.Helper()
+		q, err := http.NewRequest("GET", fmt.Sprintf("https://%s:%d%s", host, o.port, path), nil)
+		must(t, err)
+		q.Header.Set("Range", "bytes=0-1000")
+		q.Header.Set("If-Range", `"x"`)
+		resp, text, err := body(l.client(t, false).Do(q))
+		must(t, err)
+		if (resp.StatusCode == 403) != (want == 403) {
+			t.Errorf("%s%s: %d %s, want %d", host, path, resp.StatusCode, text, want)
+		}
+		if want == 403 {
+			return
+		}
+		saw := o.saw()
+		if got := saw[len(saw)-1].Header; (got.Get("Range") != "") != ranged || (got.Get("If-Range") != "") != ranged {
+			t.Errorf("%s%s: the host was asked for %q, %q", host, path, got.Get("Range"), got.Get("If-Range"))
+		}
+	}
+	ask("api.test", "/part", 200, true)
+	ask("api.test", "/same", 200, true)
+	l.g.state(l.sandbox.ID).edges.Store(edgesMost)
+	ask("api.test", "/part", 403, false)
+	ask("api.test", "/same", 403, false)
+	ask("api.test", "/any", 200, false)
+	ask("plain.test", "/part", 200, true) // no secret is given to it
+}
+
+// TestConditionsOnACredentialThatIsTakenOut: the same of a credential that is
+// not the gateway's.
+func TestConditionsOnACredentialThatIsTakenOut(t *testing.T) {
+	l := newLab(t)
+	o := l.origin(t, "http/1.1")
+	for path, foreign := range map[string]policy.Foreign{"/strip": policy.ForeignStrip, "/pass": policy.ForeignPass} {
+		l.allow("api.test", o.port, func(r *policy.Rule) {
+			r.Paths, r.Foreign, r.Inject = []string{path}, foreign, []policy.Ref{{Name: secretName}}
+			r.Headers = map[string][]string{"x-api-key": {"of-another"}}
+		})
+	}
+	l.load()
+	for path, want := range map[string]int{"/strip": 403, "/pass": 200} {
+		q, err := http.NewRequest("GET", fmt.Sprintf("https://api.test:%d%s", o.port, path), nil)
+		must(t, err)
+		q.Header.Set("X-Api-Key", "of-another")
+		resp, text, err := body(l.client(t, false).Do(q))
+		must(t, err)
+		if (resp.StatusCode == 403) != (want == 403) {
+			t.Errorf("%s: %d %s, want %d", path, resp.StatusCode, text, want)
+		}
 	}
 }

@@ -41,10 +41,6 @@ func (x *exchange) outgoing() (*http.Request, error) {
 	if r.plan == nil {
 		return out, nil
 	}
-	if x.rangesSpent() && len(r.plan.Covered()) > 0 {
-		out.Header.Del("Range") // so that answers come whole
-		out.Header.Del("If-Range")
-	}
 	if r.in.ProtoMajor == 2 {
 		// What is put into a body may need all of it. Of HTTP/1.1 the guard
 		// waits no longer than this.
@@ -97,7 +93,19 @@ func (r *request) settleHeader() *policy.Decision {
 			break
 		}
 	}
+	r.settleRange()
 	return nil
+}
+
+// settleRange takes a range out of a request whose answer has to come whole.
+func (r *request) settleRange() {
+	if len(r.header["Range"])+len(r.header["If-Range"]) == 0 || r.snap == nil || r.snap.Inject == nil ||
+		!r.rangesSpent() || !r.snap.Inject.MayAnswer(r.c.host) {
+		return
+	}
+	r.header = r.header.Clone()
+	r.header.Del("Range")
+	r.header.Del("If-Range")
 }
 
 // endToEnd reports whether a field says how a request is read or who asks. No

@@ -122,7 +122,7 @@ func (x *exchange) mask(resp *http.Response) error {
 	if m == nil {
 		return nil
 	}
-	if resp.StatusCode == http.StatusPartialContent && x.rangesSpent() {
+	if resp.StatusCode == http.StatusPartialContent && x.r.rangesSpent() {
 		return errors.Join(errUnmaskable, errRangesSpent)
 	}
 	if err := m.Response(resp, x.covered); err != nil {
@@ -146,7 +146,7 @@ const edgesMost = 3
 var errRangesSpent = errors.New("the answer is partial, and no range was asked for: too many before cut a secret")
 
 // rangesSpent says whether edgesMost has been reached.
-func (x *exchange) rangesSpent() bool { return x.r.g.state(x.r.c.sandbox.ID).edges.Load() >= edgesMost }
+func (r *request) rangesSpent() bool { return r.g.state(r.c.sandbox.ID).edges.Load() >= edgesMost }
 
 // covered notes that a value was covered in the answer.
 func (x *exchange) covered(name, place string) {

@@ -22,6 +22,22 @@ func (r *request) planSecrets() *policy.Decision {
 		return d
 	}
 	r.plan = plan
+	return r.checkConditions()
+}
+
+// checkConditions refuses a request that was decided by a credential which is
+// not to leave: what no host sees decides nothing.
+func (r *request) checkConditions() *policy.Decision {
+	if r.decision.Rule == nil {
+		return nil
+	}
+	for name := range r.decision.Rule.Headers {
+		if r.plan.Drops(name) {
+			d := deny(policy.ForeignCredential, "the rule asks for header "+name+", which is taken out as a credential that is not the gateway's; the policy needs foreign = \"pass\" there, or no condition on that header")
+			d.Rule = r.decision.Rule
+			return d
+		}
+	}
 	return nil
 }
 

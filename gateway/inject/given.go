@@ -14,6 +14,10 @@ type given struct {
 	names map[string][]string // by canonical host; sorted
 }
 
+// MayAnswer says whether an answer of a canonical host may hold a value: some
+// secret's hosts cover it.
+func (t *Table) MayAnswer(host string) bool { return len(t.givenTo(host)) > 0 }
+
 // givenTo returns the names of the secrets whose hosts cover a host, sorted;
 // nil for none. They are not to be changed.
 func (t *Table) givenTo(host string) []string {

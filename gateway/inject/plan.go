@@ -2,6 +2,7 @@ package inject
 
 import (
 	"net/http"
+	"net/textproto"
 	"slices"
 	"sync"
 
@@ -52,6 +53,13 @@ func (p *Plan) Uses() []Use { return p.uses }
 // any sandbox, since it may send back what it was given before. It is empty
 // where the rule turns that off.
 func (p *Plan) Covered() []string { return p.covered }
+
+// Drops says whether Apply takes the lines of a header out that the sandbox
+// sent.
+func (p *Plan) Drops(name string) bool {
+	name = textproto.CanonicalMIMEHeaderKey(name)
+	return slices.ContainsFunc(p.edits, func(e edit) bool { return e.name == name && slices.Contains(e.fate, dropped) })
+}
 
 // Later returns what was done to the body and to messages so far. It adds to
 // Uses, and is complete when they have been sent.
