@@ -124,12 +124,7 @@ func (f *probeFlags) probe() error {
 			results[i].Held = inside || r.Saw == l.table(snap.Policy).Placeholder(f.sandbox, r.Secret)
 		}
 	}
-	all, err := f.match(results, began)
-	// A daemon hears of refused packets a moment after whoever sent them.
-	for deadline := time.Now().Add(recordTime); err == nil && inside && lacksRecord(all) && time.Now().Before(deadline); {
-		time.Sleep(recordTime / 40)
-		all, err = f.match(results, began)
-	}
+	all, err := awaitRecords(func() ([]probed, error) { return f.match(results, began) })
 	if err != nil {
 		return err
 	}
@@ -279,9 +274,15 @@ func decodeProbe(out []byte) ([]probeResult, error) {
 // recordTime bounds how long the record of an attempt may take to be there.
 const recordTime = 2 * time.Second
 
-// lacksRecord says whether an attempt that was refused has no record.
-func lacksRecord(all []probed) bool {
-	return slices.ContainsFunc(all, func(p probed) bool { return p.Held && !p.OK })
+// awaitRecords matches attempts with their records until each has its own: a
+// daemon hears of refused packets a moment after whoever sent them.
+func awaitRecords(match func() ([]probed, error)) (all []probed, err error) {
+	lacks := func(p probed) bool { return p.Held && !p.OK }
+	for deadline := time.Now().Add(recordTime); ; time.Sleep(recordTime / 40) {
+		if all, err = match(); err != nil || !slices.ContainsFunc(all, lacks) || !time.Now().Before(deadline) {
+			return all, err
+		}
+	}
 }
 
 // match finds the record of each attempt. An attempt without one breaks P5.
