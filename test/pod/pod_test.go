@@ -149,6 +149,21 @@ func TestPod(t *testing.T) {
 		if out, err := p.job(uid, "bash", "-c", "exec 3<>/dev/tcp/"+lab.Raw+"/9000 && read -t 2 <&3"); err == nil {
 			t.Errorf("user %d: connected: %s", uid, out)
 		}
+		// A socket that is bound to the uplink is not led to the gateway; it does
+		// not lead out either.
+		strays := func() int {
+			return len(p.gateway.Events(audit.Filter{Kind: "packet", Reason: "proto_blocked", Sandbox: "job"}))
+		}
+		before := strays()
+		if out, err := p.job(uid, "curl", "-sS", "-m", "2", "--interface", "up0", "http://"+lab.Raw+":9000/"); err == nil {
+			t.Errorf("user %d: connected past the gateway: %s", uid, out)
+		}
+		for end := time.Now().Add(8 * time.Second); strays() == before && time.Now().Before(end); {
+			time.Sleep(20 * time.Millisecond)
+		}
+		if strays() == before {
+			t.Errorf("user %d: what was bound to the uplink is not recorded", uid)
+		}
 	}
 	if n := peer.Accepted(); n > 0 {
 		t.Errorf("%d connections arrived", n)

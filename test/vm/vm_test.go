@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -314,8 +315,10 @@ func (s *site) alone(t *testing.T) {
 	s.works(t)
 }
 
-// killed: nothing leaves while the gateway is stopped, killed, or its rules
-// are flushed, and the machine is served when it is back.
+// killed: nothing leaves while the gateway is out of descriptors, frozen, killed,
+// stopped or its rules are flushed, and the machine is served when it is back,
+// also by another program. The whole matrix is tried with a tap and no machine
+// (test/closed).
 func (s *site) killed(t *testing.T) {
 	attack := func(state string) {
 		t.Helper()
@@ -342,8 +345,18 @@ func (s *site) killed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	limit := func(soft string) {
+		t.Helper()
+		if out, err := exec.Command("prlimit", "--pid", fmt.Sprint(s.g.PID()), "--nofile="+soft+":").CombinedOutput(); err != nil {
+			t.Fatalf("prlimit: %v: %s", err, out)
+		}
+	}
+	limit("1")
+	attack("out of descriptors")
+	limit("512")
+	s.works(t)
 	step(s.g.Freeze())
-	attack("stopped")
+	attack("frozen")
 	step(s.g.Signal(syscall.SIGCONT))
 	s.works(t)
 	step(s.g.Kill())
@@ -355,9 +368,15 @@ func (s *site) killed(t *testing.T) {
 	flush()
 	attack("flushed")
 	step(s.g.Stop())
-	attack("ended in order")
+	attack("stopped")
+	binary := s.lab.Binary
+	program, err := os.ReadFile(binary)
+	step(err)
+	s.lab.Binary = filepath.Join(s.lab.Dir, "newer")
+	step(os.WriteFile(s.lab.Binary, append(program, "newer"...), 0o755))
 	step(s.g.Start())
 	s.works(t)
+	s.lab.Binary = binary
 }
 
 // removed: "serve --remove" takes the tap and its namespace away, under a
