@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sallyport/gateway/inject"
 	"sallyport/policy"
 )
 
@@ -132,4 +133,81 @@ func TestHolds(t *testing.T) {
 	if got := all.used.Load(); got != 0 {
 		t.Errorf("%d bytes are held", got)
 	}
+}
+
+// TestBodiesHeldForACredential: bodies that are held to put a credential into
+// them count with those that are decided by, also while they have not come
+// whole.
+func TestBodiesHeldForACredential(t *testing.T) {
+	l := newLab(t)
+	o := l.origin(t, "http/1.1")
+	l.allow("api.test", o.port, func(r *policy.Rule) { r.Inject = []policy.Ref{{Name: secretName}} })
+	snap := l.snapshot()
+	spec := *snap.Policy.Secret(secretName)
+	spec.Body = &policy.BodyPlace{Max: 4 << 20, Fields: []string{"key"}}
+	snap.Inject = inject.NewTable([]inject.Secret{{Name: secretName, Spec: &spec, Covers: func(h string) bool { return h == "api.test" }}},
+		snap.Policy.Sandboxes(), []byte("key"))
+	l.g.Swap(snap)
+	client := l.client(t, true)
+	post := func(ctx context.Context, src io.Reader, length int64) (int, string) {
+		req, err := http.NewRequestWithContext(ctx, "POST", o.address("api.test/echo"), src)
+		must(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		req.ContentLength = length
+		resp, text, err := body(client.Do(req))
+		if err != nil {
+			return 0, ""
+		}
+		return resp.StatusCode, text
+	}
+	small := `{"key":"$` + secretName + `"}`
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const size = 3 << 20
+	var wg sync.WaitGroup
+	refused := make(chan string, 8)
+	for range cap(refused) {
+		wg.Go(func() {
+			// A byte is missing until the test ends.
+			src := io.MultiReader(strings.NewReader(`["`+strings.Repeat("x", size-5)), waits{ctx})
+			if code, text := post(ctx, src, size); code == http.StatusTooManyRequests {
+				refused <- text
+			}
+		})
+	}
+	for range cap(refused) - sandboxHolds/size {
+		select {
+		case text := <-refused:
+			if !strings.Contains(text, "rate_limited") {
+				t.Errorf("over the bound: %s", text)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("more bodies are held than the bound lets")
+		}
+	}
+	if held := l.g.holds.used.Load(); held > sandboxHolds || held < size {
+		t.Errorf("%d bytes are held", held)
+	}
+	cancel()
+	wg.Wait()
+	for range 1000 { // 10 s
+		if l.g.holds.used.Load() == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if held := l.g.holds.used.Load(); held != 0 {
+		t.Errorf("%d bytes are held by nobody", held)
+	}
+	if code, text := post(t.Context(), strings.NewReader(small), int64(len(small))); code != http.StatusOK {
+		t.Errorf("behind them: %d %s", code, text)
+	}
+}
+
+// waits is a body that gives nothing until ctx ends.
+type waits struct{ ctx context.Context }
+
+func (w waits) Read([]byte) (int, error) {
+	<-w.ctx.Done()
+	return 0, w.ctx.Err()
 }

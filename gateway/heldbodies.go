@@ -6,8 +6,8 @@ import (
 	"sallyport/policy"
 )
 
-// How many bytes of bodies are held at once to decide by them. A client may
-// leave any number of them unfinished.
+// How many bytes of bodies are held at once, to decide by them and to put
+// credentials into them. A client may leave any number of them unfinished.
 const (
 	sandboxHolds = 16 << 20
 	gatewayHolds = 256 << 20
@@ -32,7 +32,7 @@ type hold struct {
 	bytes            int64
 }
 
-// take takes n bytes, and says whether there are so many.
+// take takes n bytes more, and says whether there are so many.
 func (h *hold) take(sandbox, gateway *holding, n int64) bool {
 	if !sandbox.take(n, sandboxHolds) {
 		return false
@@ -41,7 +41,7 @@ func (h *hold) take(sandbox, gateway *holding, n int64) bool {
 		sandbox.used.Add(-n)
 		return false
 	}
-	*h = hold{sandbox, gateway, n}
+	*h = hold{sandbox, gateway, h.bytes + n}
 	return true
 }
 
@@ -55,13 +55,18 @@ func (h *hold) keep(n int64) {
 	h.bytes = n
 }
 
+// holdMore takes n bytes more, and says whether there are so many.
+func (r *request) holdMore(n int64) bool {
+	return r.hold.take(&r.g.state(r.c.sandbox.ID).holds, &r.g.holds, n)
+}
+
 // holdBody takes what a body may need of which at most so many bytes are read.
 func (r *request) holdBody(most int64) *policy.Decision {
 	n := most + 1 // by which it is seen to be longer
 	if length := r.in.ContentLength; length >= 0 && length < n {
 		n = length
 	}
-	if !r.hold.take(&r.g.state(r.c.sandbox.ID).holds, &r.g.holds, n) {
+	if !r.holdMore(n) {
 		return deny(policy.RateLimited, "too many requests that are decided by their bodies are under way; send fewer at once")
 	}
 	return nil

@@ -47,6 +47,7 @@ func (x *exchange) outgoing() (*http.Request, error) {
 		_ = x.control.SetReadDeadline(time.Now().Add(r.g.Limits.StallTimeout)) // HTTP/2 always has it
 		defer func() { _ = x.control.SetReadDeadline(time.Time{}) }()
 	}
+	r.plan.Hold(r.holdMore)
 	return out, r.plan.Apply(out, r.values)
 }
 

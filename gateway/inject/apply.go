@@ -46,7 +46,7 @@ func (p *Plan) Apply(out *http.Request, values map[string]secrets.Value) error {
 		p.trailer.guard(out)
 	}
 	if p.resigned != nil {
-		return p.resigned.apply(out, values, time.Now())
+		return p.resigned.apply(p, out, values, time.Now())
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (f *formCheck) apply(p *Plan, out *http.Request) error {
 	if out.Body == nil || out.Body == http.NoBody {
 		return nil
 	}
-	head, err := io.ReadAll(io.LimitReader(out.Body, maxFormFields))
+	head, err := p.readHeld(out.Body, maxFormFields)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package inject
 import (
 	"bytes"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"path"
@@ -156,6 +157,9 @@ func (c *bodyCheck) apply(p *Plan, out *http.Request, values map[string]secrets.
 	src := out.Body
 	var sent bytes.Buffer // as it came, when it is compressed and held
 	if c.coding != "" && out.ContentLength >= 0 {
+		if err := p.hold(out.ContentLength); err != nil {
+			return err
+		}
 		src = tee{io.TeeReader(out.Body, &sent), out.Body}
 	}
 	b, err := c.reader(p, src, values)
@@ -203,7 +207,7 @@ func (c *bodyCheck) apply(p *Plan, out *http.Request, values map[string]secrets.
 func (c *bodyCheck) whole(b *bodyReader) ([]byte, error) {
 	// Values can be longer than what stands for them.
 	const growth = 1 << 20
-	whole, err := io.ReadAll(io.LimitReader(b, c.max+growth+1))
+	whole, err := b.plan.readHeld(b, c.max+growth+1)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +228,7 @@ func (c *bodyCheck) again(b *bodyReader, src io.Reader, whole []byte, sent *byte
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(r)
+	return b.plan.readHeld(r, math.MaxInt64)
 }
 
 // tee reads from one and closes another.

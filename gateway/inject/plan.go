@@ -37,6 +37,8 @@ type Plan struct {
 
 	covered []string // secrets whose values are covered in the response, sorted
 
+	take func(n int64) bool // see Hold; nil: it is always true
+
 	mu    sync.Mutex
 	later uses // what was done after Plan
 }

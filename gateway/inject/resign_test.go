@@ -63,7 +63,7 @@ func resign(t *testing.T, r *http.Request) (*http.Request, error) {
 	if err := p.Apply(r, exampleValue(t)); err != nil { // with the time of day
 		return nil, err
 	}
-	return r, p.resigned.apply(r, exampleValue(t), exampleDay)
+	return r, p.resigned.apply(p, r, exampleValue(t), exampleDay)
 }
 
 // signatureOf is the last part of an Authorization header.
@@ -97,7 +97,7 @@ func TestResignPublishedExamples(t *testing.T) {
 			if refusal != nil {
 				t.Fatal(refusal)
 			}
-			if err := p.resigned.apply(r, exampleValue(t), exampleDay); err != nil {
+			if err := p.resigned.apply(p, r, exampleValue(t), exampleDay); err != nil {
 				t.Fatal(err)
 			}
 			if got := signatureOf(r); got != tt.want {
@@ -145,7 +145,7 @@ func TestResignPresigned(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	r.Host, r.URL.Host = "examplebucket.s3.amazonaws.com", "examplebucket.s3.amazonaws.com"
-	if err := p.resigned.apply(r, exampleValue(t), exampleDay); err != nil {
+	if err := p.resigned.apply(p, r, exampleValue(t), exampleDay); err != nil {
 		t.Fatal(err)
 	}
 	if q := r.URL.Query(); q.Get("X-Amz-Signature") != "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404" || strings.Contains(r.URL.RawQuery, "AWS_KEY") {
@@ -174,7 +174,7 @@ func TestResignSignedChunks(t *testing.T) {
 		if refusal != nil {
 			t.Fatal(refusal)
 		}
-		if err := p.resigned.apply(r, exampleValue(t), exampleDay); err != nil {
+		if err := p.resigned.apply(p, r, exampleValue(t), exampleDay); err != nil {
 			t.Fatal(err)
 		}
 		if got := signatureOf(r); got != "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9" {

@@ -29,7 +29,7 @@ const amzTime = "20060102T150405Z"
 
 // apply signs out with the real credentials, at the time now. Of the
 // signature as it came only what it covers is kept.
-func (s *signature) apply(out *http.Request, values map[string]secrets.Value, now time.Time) error {
+func (s *signature) apply(p *Plan, out *http.Request, values map[string]secrets.Value, now time.Time) error {
 	creds, err := s.credentials(values)
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (s *signature) apply(out *http.Request, values map[string]secrets.Value, no
 	if out.URL == nil {
 		return errChanged
 	}
-	payload, err := s.digest(out)
+	payload, err := s.digest(p, out)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *signature) credentials(values map[string]secrets.Value) (aws.Credential
 
 // digest returns what the signature says of the body: what the sandbox said,
 // or its sum, for which it is read.
-func (s *signature) digest(out *http.Request) (string, error) {
+func (s *signature) digest(p *Plan, out *http.Request) (string, error) {
 	switch {
 	case s.payload != "":
 		return s.payload, nil
@@ -127,7 +127,7 @@ func (s *signature) digest(out *http.Request) (string, error) {
 	var body []byte
 	if out.Body != nil && out.Body != http.NoBody {
 		var err error
-		if body, err = io.ReadAll(io.LimitReader(out.Body, maxSigned+1)); err != nil {
+		if body, err = p.readHeld(out.Body, maxSigned+1); err != nil {
 			return "", err
 		}
 		if len(body) > maxSigned {
