@@ -83,7 +83,9 @@ func start(t *testing.T, l *lab.Lab, g *lab.Gateway) *manager {
 	m := &manager{g: g, dir: t.TempDir()}
 	m.hold, m.down = filepath.Join(m.dir, "hold"), filepath.Join(m.dir, "down")
 	units := filepath.Join(m.dir, "config", "systemd", "user")
-	unit := "[Service]\n" + fromUnit(t, "Type", "NotifyAccess", "Restart", "RestartSec", "FileDescriptorStoreMax", "WatchdogSec", "TimeoutStopSec") +
+	unit := "[Service]\n" + fromUnit(t, "Type", "NotifyAccess", "Restart", "RestartSec", "FileDescriptorStoreMax", "WatchdogSec", "TimeoutStopSec",
+		"LimitNOFILE", "UMask", "CapabilityBoundingSet", "NoNewPrivileges", "RestrictAddressFamilies", "RestrictNamespaces",
+		"LockPersonality", "MemoryDenyWriteExecute", "SystemCallArchitectures", "SystemCallErrorNumber", "SystemCallFilter") +
 		fmt.Sprintf("ExecStartPre=/bin/sh -c 'touch %[1]s/down; while [ -e %[1]s/hold ]; do sleep 0.05; done'\n", m.dir) +
 		fmt.Sprintf("ExecStart=%s serve --config %s\n", l.Binary, filepath.Join(g.Dir, "sallyport.hcl")) +
 		fmt.Sprintf("StandardOutput=append:%[1]s\nStandardError=append:%[1]s\n", filepath.Join(g.Dir, "stderr.log"))
