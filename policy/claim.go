@@ -58,6 +58,7 @@ func (c *compiler) readClaims() []claim {
 		}
 	}
 	for i := range out {
+		c.yield()
 		for j := range i {
 			if out[i].match.overlaps(&out[j].match) {
 				c.overlap(c.sandboxes[out[i].sandbox].src, c.sandboxes[out[j].sandbox].src)
