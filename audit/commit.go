@@ -58,18 +58,15 @@ func refuseAll(entries []*entry, err error) {
 func (l *Log) append(entries []*entry, now time.Time) (int, error) {
 	b, end := l.buf[:0], l.end
 	for _, x := range entries {
-		e, at := x.event, now
-		if e == nil {
-			e, at = &l.place, l.lateTime(x, now)
+		at := now
+		if x.event == nil {
+			at = l.lateTime(x, now)
 		}
-		e.Schema, e.Instance = Schema, l.instance
-		e.Time = l.stamp(at)
-		e.Seq = end.seq + 1
-		e.ID, e.Prev = placed(e.Time, end.hash)
+		at = l.stamp(at)
 		start := len(b)
-		b = appendHead(b, e)
+		b = l.appendPlace(b, x.event, at, end)
 		b = append(b, x.body...)
-		end = position{seq: e.Seq, hash: sha256.Sum256(b[start:])}
+		end = position{seq: end.seq + 1, hash: sha256.Sum256(b[start:])}
 		b = append(b, '\n')
 	}
 	l.buf = b
@@ -90,14 +87,19 @@ func (l *Log) append(entries []*entry, now time.Time) (int, error) {
 	return l.keepWhole(b, max(n, 0)), err
 }
 
-// placed returns the ID and the text of prev of a record, in one piece of
-// memory.
-func placed(at time.Time, prev [32]byte) (id, hash string) {
-	var b [idLen + 64]byte
-	appendID(b[:0], at)
-	hex.Encode(b[idLen:], prev[:])
-	s := string(b[:])
-	return s[:idLen], s[idLen:]
+// appendPlace appends the place of the record that follows the last one. Its
+// event, if somebody has it, learns of it.
+func (l *Log) appendPlace(dst []byte, e *Event, at time.Time, last position) []byte {
+	var b [idLen + 2*len(last.hash)]byte
+	id, prev := b[:idLen], b[idLen:]
+	appendID(id[:0], at)
+	hex.Encode(prev, last.hash[:])
+	if e != nil {
+		text := string(b[:]) // in one piece of memory
+		e.Schema, e.Instance, e.Time, e.Seq = Schema, l.instance, at, last.seq+1
+		e.ID, e.Prev = text[:idLen], text[idLen:]
+	}
+	return appendPlace(dst, at, id, last.seq+1, l.instance, prev)
 }
 
 // keepWhole is the end of a write that stopped after n bytes of b: the whole

@@ -33,16 +33,21 @@ type encoder struct {
 // its place in the log. They always come first and in this order, so that a
 // verifier can read them without a JSON parser.
 func appendHead(dst []byte, e *Event) []byte {
+	return appendPlace(dst, e.Time, e.ID, e.Seq, e.Instance, e.Prev)
+}
+
+// appendPlace is appendHead of an event that is not there.
+func appendPlace[T string | []byte](dst []byte, at time.Time, id T, seq uint64, instance string, prev T) []byte {
 	dst = append(dst, `{"schema":"`+Schema+`","time":"`...)
-	dst = appendTime(dst, e.Time)
+	dst = appendTime(dst, at)
 	dst = append(dst, `","id":"`...)
-	dst = append(dst, e.ID...)
+	dst = append(dst, id...)
 	dst = append(dst, `","seq":`...)
-	dst = strconv.AppendUint(dst, e.Seq, 10)
+	dst = strconv.AppendUint(dst, seq, 10)
 	dst = append(dst, `,"instance":"`...)
-	dst = append(dst, e.Instance...)
+	dst = append(dst, instance...)
 	dst = append(dst, `","prev":"`...)
-	dst = append(dst, e.Prev...)
+	dst = append(dst, prev...)
 	return append(dst, '"')
 }
 
@@ -212,14 +217,21 @@ func (w *encoder) stringMap(name string, m map[string]string) {
 	if len(m) == 0 {
 		return
 	}
+	w.key(name)
+	w.b = append(w.b, '{')
+	if len(m) == 1 {
+		for k, v := range m {
+			w.pair(k, v)
+		}
+		w.b = append(w.b, '}')
+		return
+	}
 	var few [capList]string
 	keys := few[:0]
 	for k := range m {
 		keys = append(keys, k)
 	}
 	slices.Sort(keys)
-	w.key(name)
-	w.b = append(w.b, '{')
 	for i, k := range keys {
 		if i > 0 {
 			w.b = append(w.b, ',')
@@ -229,11 +241,16 @@ func (w *encoder) stringMap(name string, m map[string]string) {
 			w.b = append(w.b, `:""`...)
 			break
 		}
-		w.b = appendString(w.b, k, capElement>>w.tight)
-		w.b = append(w.b, ':')
-		w.b = appendString(w.b, m[k], capElement>>w.tight)
+		w.pair(k, m[k])
 	}
 	w.b = append(w.b, '}')
+}
+
+// pair appends one member of an object of strings.
+func (w *encoder) pair(k, v string) {
+	w.b = appendString(w.b, k, capElement>>w.tight)
+	w.b = append(w.b, ':')
+	w.b = appendString(w.b, v, capElement>>w.tight)
 }
 
 // appendTime appends t in UTC as RFC 3339 with nine digits of the second.

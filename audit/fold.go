@@ -17,11 +17,11 @@ type Writer interface {
 type FolderOptions struct {
 	Log      Writer
 	Later    func(e *Event) error // of the log, for ends, which nobody waits for; Log.Write
-	Interval time.Duration // between two writes of what was folded; 1 s
-	Burst    int           // like denials of one interval that are written each by itself; 3
-	Direct   int           // denials of one sandbox and interval that are written each by itself; 200
-	Refused  int           // the same of denials that somebody waits for or that alert: connections, handshakes, requests; 1000
-	Keys     int           // different denials of one sandbox that are told apart in an interval; 256
+	Interval time.Duration        // between two writes of what was folded; 1 s
+	Burst    int                  // like denials of one interval that are written each by itself; 3
+	Direct   int                  // denials of one sandbox and interval that are written each by itself; 200
+	Refused  int                  // the same of denials that somebody waits for or that alert: connections, handshakes, requests; 1000
+	Keys     int                  // different denials of one sandbox that are told apart in an interval; 256
 	Now      func() time.Time
 }
 

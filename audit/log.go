@@ -31,7 +31,6 @@ type Log struct {
 	end      position  // of the last record
 	last     time.Time // of the last record
 	buf      []byte
-	place    Event  // of a record of which nobody reads it
 	retired  []file // segments that wait for their fsync and to be closed
 	noRotate time.Time
 	lookedAt time.Time // when the open segment's name was last checked
