@@ -5,7 +5,7 @@
 set -eu
 
 # program:package
-all="gcc:gcc curl:curl git:git ssh-keygen:openssh-client python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus qemu-system-x86_64:qemu-system-x86 nsenter:util-linux busybox:busybox-static prometheus-alertmanager:prometheus-alertmanager rsyslogd:rsyslog dockerd:docker.io podman:podman runc:runc wget:wget ps:procps cargo:cargo javac:default-jdk-headless docker-compose:docker-compose groff:groff setpriv:util-linux git-lfs:git-lfs mvn:maven dpkg-scanpackages:dpkg-dev chromium-headless-shell:chromium-headless-shell mkfs.ext4:e2fsprogs skopeo:skopeo docker-registry:docker-registry"
+all="gcc:gcc curl:curl git:git ssh-keygen:openssh-client python3:python3 node:nodejs npm:npm dig:dnsutils nc:netcat-openbsd nft:nftables ip:iproute2 ping:iputils-ping openssl:openssl nginx:nginx-light promtool:prometheus qemu-system-x86_64:qemu-system-x86 nsenter:util-linux busybox:busybox-static prometheus-alertmanager:prometheus-alertmanager rsyslogd:rsyslog dockerd:docker.io podman:podman runc:runc wget:wget ps:procps cargo:cargo javac:default-jdk-headless docker-compose:docker-compose groff:groff setpriv:util-linux git-lfs:git-lfs mvn:maven dpkg-scanpackages:dpkg-dev chromium-headless-shell:chromium-headless-shell mkfs.ext4:e2fsprogs skopeo:skopeo docker-registry:docker-registry systemd-analyze:systemd"
 # What the benchmark compares with: installed where it is named.
 bench="haproxy:haproxy squid:squid-openssl mitmdump:mitmproxy dnsmasq:dnsmasq-base unbound:unbound"
 wanted=${*:-}
