@@ -60,7 +60,9 @@ const keptSeparator = "+"
 func keptName(place, whose string) string { return place + keptSeparator + whose }
 
 // keptPlace is the first part of a name, from a word and what it stands for.
-func keptPlace(kind, name string) string { return kind + "-" + url.QueryEscape(name) }
+func keptPlace(kind, name string) string {
+	return kind + "-" + strings.ReplaceAll(url.QueryEscape(name), "+", "%20")
+}
 
 // digest is the second part of a name, where whose the sockets are is more than
 // an ID.
