@@ -143,7 +143,7 @@ func Titles() map[string]string {
 // package: where they are, or why they cannot be run.
 func Elsewhere() map[string]string {
 	return map[string]string{
-		"CLI-01": "with git-lfs in test/clients: TestClients/git-lfs",
+		"CLI-01": "test/clients: TestClients/git-lfs",
 		"DNS-15": "forty thousand mutations here, for the time they take; gateway/dns: FuzzQuestion has no bound",
 		"SEC-10": "test/secrets: TestPlacesEachProtocol",
 		"SEC-12": "test/secrets: TestSEC12BodyLengths",
