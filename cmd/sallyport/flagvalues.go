@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -97,3 +99,46 @@ func knowSubcommands(cmd *cobra.Command) {
 		knowSubcommands(sub)
 	}
 }
+
+// varsFlag is the value of a repeatable flag that gives variables.
+type varsFlag struct{ to *[]string }
+
+// varsVar adds the flag for the variables of a policy.
+func varsVar(fs *pflag.FlagSet, to *[]string) {
+	fs.Var(varsFlag{to}, "var", "NAME=VALUE for a variable block of the policy (repeatable)")
+}
+
+// Set adds one variable.
+func (f varsFlag) Set(s string) error {
+	if name, _, ok := strings.Cut(s, "="); !ok || name == "" {
+		return errors.New("want NAME=VALUE, such as --var stage=test")
+	}
+	*f.to = append(*f.to, s)
+	return nil
+}
+
+// Type is shown in the help.
+func (varsFlag) Type() string { return "NAME=VALUE" }
+
+// String is the default in the help.
+func (varsFlag) String() string { return "" }
+
+// generationFlag is the value of a flag that names a generation of the policy;
+// nil: none is named.
+type generationFlag struct{ to **uint64 }
+
+// Set reads the value.
+func (f generationFlag) Set(s string) error {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return errors.New("want the number of a generation, as plan --against SOCKET prints it")
+	}
+	*f.to = &n
+	return nil
+}
+
+// Type is shown in the help.
+func (generationFlag) Type() string { return "number" }
+
+// String is the default in the help.
+func (generationFlag) String() string { return "" }

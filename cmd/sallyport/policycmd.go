@@ -39,7 +39,7 @@ type policyFlags struct {
 func (f *policyFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder, - is standard input (repeatable; default: the configured policy.d)")
-	fs.StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
+	varsVar(fs, &f.vars)
 	fs.BoolVar(&f.json, "json", false, "one JSON object a line")
 }
 
@@ -86,7 +86,7 @@ func policyInput(paths []string, r io.Reader) ([]byte, error) {
 func variables(flags []string) map[string]string {
 	out := map[string]string{}
 	for _, kv := range flags {
-		name, value, _ := strings.Cut(kv, "=") // without one it is empty, and the policy has no such variable or says what is wrong
+		name, value, _ := strings.Cut(kv, "=") // the flag has seen that there is one
 		out[name] = value
 	}
 	return out

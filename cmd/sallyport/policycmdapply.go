@@ -15,13 +15,13 @@ import (
 type applyFlags struct {
 	policyFlags
 	socket     string
-	generation int64
+	generation *uint64
 	narrow     bool
 	commit     string
 }
 
 func applyCommand() *cobra.Command {
-	f := applyFlags{generation: -1}
+	var f applyFlags
 	cmd := &cobra.Command{
 		Use:   "apply [PATH|-]",
 		Short: "Put a policy in force in a running gateway whose policy is pushed",
@@ -45,7 +45,7 @@ with 3 when it was refused for a widening.`,
 	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder, - is standard input (repeatable; default: the configured policy.d)")
 	fs.BoolVar(&f.json, "json", false, "one JSON object a line")
 	fs.StringVar(&f.socket, "socket", "", "control socket of the daemon")
-	fs.Int64Var(&f.generation, "check-generation", -1, "refuse unless this generation is in force")
+	fs.Var(generationFlag{&f.generation}, "check-generation", "refuse unless this generation is in force")
 	fs.BoolVar(&f.narrow, "refuse-widenings", false, "refuse if anything widens")
 	fs.StringVar(&f.commit, "commit", "", "commit that the policy comes from, for the records")
 	return cmd
@@ -64,10 +64,7 @@ func (f *applyFlags) apply(args []string) error {
 	for name, text := range files {
 		in.Files[name] = string(text)
 	}
-	if f.generation >= 0 {
-		n := uint64(f.generation)
-		in.CheckGeneration = &n
-	}
+	in.CheckGeneration = f.generation
 	var out apiApplied
 	c := controlFlags{socket: f.socket}
 	if err := c.call(http.MethodPost, "/v1/policy/apply", in, &out); err != nil {

@@ -99,6 +99,10 @@ func (f *explainFlags) request(args []string) (policyfile.TestRequest, error) {
 	switch len(words) {
 	case 1:
 		q.URL = words[0]
+		if !strings.ContainsAny(q.URL, ".:/[") && q.URL == strings.ToUpper(q.URL) {
+			return q, &exit{code: exitUsage, err: fmt.Errorf("explain: %q is a method, and no URL is named", q.URL),
+				hint: "sallyport policy explain --sandbox ci '" + q.URL + " https://api.example.com/v1/items'"}
+		}
 	case 2:
 		q.Method, q.URL = words[0], words[1]
 	default:

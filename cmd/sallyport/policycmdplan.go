@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"io"
 	"maps"
 	"net/http"
@@ -89,6 +90,8 @@ func (f *planFlags) plan(args []string) error {
 		if p, err = f.ask(paths); err != nil {
 			return err
 		}
+	} else if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(f.against, ".sock") {
+		return &exit{code: exitFailed, err: fmt.Errorf("no daemon listens on %s: %w", f.against, fs.ErrNotExist), hint: "is `sallyport serve` running? its socket is named in the daemon file, control"}
 	} else {
 		old, diags := policyfile.LoadSet([]string{f.against}, 1, f.options())
 		if diags.HasErrors() {

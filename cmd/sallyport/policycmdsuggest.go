@@ -75,6 +75,15 @@ func (f *suggestFlags) suggest(w io.Writer) error {
 		return &exit{code: exitFailed, err: fmt.Errorf("no audit log below %s", state),
 			hint: "name the gateway's state folder with --state; the daemon's is /var/lib/sallyport"}
 	}
+	if f.sandbox != "" {
+		var names []string
+		for _, s := range doc.Sandboxes {
+			names = append(names, s.Name)
+		}
+		if _, err := chooseSandbox(names, f.sandbox); err != nil {
+			return err
+		}
+	}
 	list, err := blockedIn(dirs, filter)
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ not be made.`,
 	cmd.Flags().SetInterspersed(false)
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder, - is standard input (repeatable; default: the configured policy.d)")
-	fs.StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
+	varsVar(fs, &f.vars)
 	fs.StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
 	fs.StringVar(&f.state, "state", "", "folder for CA, keys and logs")
 	spanVar(fs, &f.timeout, "timeout", "end the command after this long (0: never)")
@@ -224,6 +224,15 @@ func (f *runFlags) identify(st *stack) (*identity.Sandbox, error) {
 	return st.sandboxes.ByID(sb.ID), nil
 }
 
+// someOf lists names, not all of a long list.
+func someOf(names []string) string {
+	const most = 20
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
 // chooseSandbox is the sandbox of that name, or the only one there is.
 func chooseSandbox(names []string, name string) (string, error) {
 	switch {
@@ -232,9 +241,9 @@ func chooseSandbox(names []string, name string) (string, error) {
 	case len(names) == 0:
 		return "", &exit{code: exitFailed, err: errors.New("the policy declares no sandbox"), hint: `add a block: sandbox "work" { allow "api.example.com" {} }`}
 	case name == "":
-		return "", &exit{code: exitFailed, err: errors.New("the policy has several sandboxes"), hint: "choose with --sandbox: " + strings.Join(names, ", ")}
+		return "", &exit{code: exitFailed, err: errors.New("the policy has several sandboxes"), hint: "choose with --sandbox: " + someOf(names)}
 	case !slices.Contains(names, name):
-		return "", &exit{code: exitFailed, err: fmt.Errorf("the policy has no sandbox %q", name), hint: "it has: " + strings.Join(names, ", ")}
+		return "", &exit{code: exitFailed, err: fmt.Errorf("the policy has no sandbox %q", name), hint: "it has: " + someOf(names)}
 	}
 	return name, nil
 }

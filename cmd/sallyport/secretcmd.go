@@ -23,7 +23,7 @@ func secretCommand() *cobra.Command {
 	var f secretFlags
 	cmd := &cobra.Command{Use: "secret", Short: "Where secrets come from, whether they can be had, how old they are; never a value"}
 	cmd.PersistentFlags().StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; default: the configured policy.d)")
-	cmd.PersistentFlags().StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
+	varsVar(cmd.PersistentFlags(), &f.vars)
 	ls := &cobra.Command{Use: "ls", Short: "List the secrets of the policy: source, hosts, placeholder, and age in a running daemon", Args: cobra.NoArgs,
 		Example: "  sallyport secret ls --policy sallyport.hcl",
 		RunE:    func(*cobra.Command, []string) error { return f.list() }}

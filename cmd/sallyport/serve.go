@@ -49,7 +49,7 @@ the same addresses as before. Under systemd what they send meanwhile waits.`,
 	}
 	cmd.Flags().StringVar(&f.config, "config", "", "daemon file (default: sallyport.hcl in the configuration folder, if there is one)")
 	cmd.Flags().StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; instead of the daemon file's)")
-	cmd.Flags().StringArrayVar(&f.vars, "var", nil, "NAME=VALUE for a variable block of the policy (repeatable)")
+	varsVar(cmd.Flags(), &f.vars)
 	cmd.Flags().BoolVar(&f.lock, "lock", false, "close the interfaces of the daemon file, there or not yet, to all but captures, and exit; done again it changes nothing")
 	cmd.Flags().BoolVar(&f.remove, "remove", false, "remove the rules in the kernel and exit; interfaces that they guarded have no guard then")
 	cmd.MarkFlagsMutuallyExclusive("lock", "remove")

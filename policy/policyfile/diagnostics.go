@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -142,6 +143,9 @@ func (d *Diagnostics) sort() {
 func (d *Diagnostics) addHCL(diags hcl.Diagnostics) {
 	for _, x := range diags {
 		y := Diagnostic{Summary: lowerFirst(x.Summary), Detail: clip(x.Detail, 400)}
+		if x.Summary == "Invalid string literal" && strings.HasPrefix(x.Detail, "Template sequences") {
+			y.Hint = "a label is as it is written; a dynamic block makes blocks whose labels are computed: labels = [\"…\"]"
+		}
 		if x.Severity == hcl.DiagWarning {
 			y.Severity = policy.Warning
 		}

@@ -54,6 +54,19 @@ func (e *evaluator) variables(bodies []pending) map[string]cty.Value {
 	return out
 }
 
+// example is a value of a type as --var gives it.
+func example(t cty.Type) string {
+	switch {
+	case t == cty.Number:
+		return "443"
+	case t == cty.Bool:
+		return "true"
+	case t.IsObjectType() || t.IsMapType():
+		return `{ a = "b" }`
+	}
+	return `["a", "b"]`
+}
+
 // given reads the value of a variable as it was given: the text itself where
 // the default is a string or there is none, else what the text writes out.
 func (e *evaluator) given(name, text string, fallback cty.Value, b *hclsyntax.Block) cty.Value {
@@ -63,7 +76,7 @@ func (e *evaluator) given(name, text string, fallback cty.Value, b *hclsyntax.Bl
 	x, problems := hclsyntax.ParseExpression([]byte(text), "--var "+name, hcl.InitialPos)
 	if problems.HasErrors() || tooDeep([]byte(text), name) || !plainExpr(x) {
 		e.d.fail(Diagnostic{Summary: "variable " + quote(name) + ": what was given is no value",
-			Hint: fmt.Sprintf(`its default is %s; write one of its kind, such as --var '%s=["a", "b"]'`, fallback.Type().FriendlyName(), name)}, header(b))
+			Hint: fmt.Sprintf(`its default is %s; write one of its kind, such as --var '%s=%s'`, fallback.Type().FriendlyName(), name, example(fallback.Type()))}, header(b))
 		return cty.DynamicVal
 	}
 	v, ok := e.value("variable "+quote(name), x, nil)
