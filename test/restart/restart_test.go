@@ -171,6 +171,14 @@ func TestNothingIsLostOverARestart(t *testing.T) {
 	if n := m.kept(t); n != 18 {
 		t.Errorf("systemd keeps %d descriptors of three captures, after a kill", n)
 	}
+	// A reload that opens the interface anew lets go of its old sockets first.
+	g.SetPolicy(t, "p.hcl", strings.Replace(sandboxes("ns", "gone", "if"), `"fd66:92::/64"`, `"fd66:92::/64", "10.66.93.7/32"`, 1))
+	if _, err := list[1].Ask("sallyport.internal", dns.TypeA); err != nil {
+		t.Errorf("an interface that was opened anew: %v\n%s", err, g.Stderr())
+	}
+	if n := m.kept(t); n != 18 {
+		t.Errorf("systemd keeps %d descriptors of three captures, after a reload", n)
+	}
 	m.systemctl(t, "stop", "sallyport.service")
 	for _, s := range list {
 		if c, err := s.DialIP("tcp", addresses[s]); err == nil {
