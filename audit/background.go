@@ -56,6 +56,8 @@ func (l *Log) syncDirty() {
 	if l.o.Sync != SyncInterval {
 		return
 	}
+	l.retaining.Lock() // retention syncs and closes what a rotation in between retires
+	defer l.retaining.Unlock()
 	l.commitMu.Lock()
 	retired, f := l.retired, l.seg.f
 	l.retired = nil

@@ -112,13 +112,18 @@ func indexed(b *testing.B, l *Log) bool {
 
 // BenchmarkRequest is what the log adds to a request: the record of its
 // decision, for which it waits, and that of its end, for which nobody does. The
-// processors' time is all of it, with what is done in the background.
+// processors' time is all of it, with what is done in the background. Without a
+// pace each who makes requests makes the next at once.
 func BenchmarkRequest(b *testing.B) {
 	allowed, ended := decision(), decision()
 	ended.Phase, ended.Verdict, ended.Rule, ended.Secrets, ended.DurationMS = PhaseEnd, "", nil, nil, 12.5
 	ended.Upstream, ended.Bytes = &Upstream{IP: "192.0.2.1", Port: 443, Reused: true}, &Bytes{Sent: 900, Received: 8000}
-	for _, at := range []int{1, 64} {
-		b.Run(fmt.Sprintf("at_once=%d", at), func(b *testing.B) {
+	for _, test := range []struct {
+		at   int
+		pace time.Duration // between two requests of one
+	}{{1, 0}, {64, 0}, {64, 16 * time.Millisecond}} {
+		at := test.at
+		b.Run(fmt.Sprintf("at_once=%d/pace=%s", at, test.pace), func(b *testing.B) {
 			l := openTest(b, Options{Dir: filepath.Join(b.TempDir(), "audit"), RetainBytes: 1 << 30})
 			waits := make([]time.Duration, b.N)
 			var next atomic.Int64
@@ -139,6 +144,7 @@ func BenchmarkRequest(b *testing.B) {
 							b.Error(err)
 							return
 						}
+						time.Sleep(test.pace)
 					}
 				})
 			}

@@ -23,6 +23,7 @@ type badDisk struct {
 	truncErr error
 	barred   map[string]bool // paths of files that take nothing, with EIO
 	slow     time.Duration   // of each write and fsync
+	syncs    func()          // called before each fsync
 }
 
 func (d *badDisk) set(f func(d *badDisk)) {
@@ -86,6 +87,9 @@ func (f *badFile) Write(p []byte) (int, error) {
 
 func (f *badFile) Sync() error {
 	f.wait()
+	if f.disk.syncs != nil {
+		f.disk.syncs()
+	}
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
 	if f.disk.syncErr != nil {

@@ -42,7 +42,7 @@ type Log struct {
 	spare    *group   // to be used again
 	shut     bool
 
-	retaining sync.Mutex // held while segments are removed
+	retaining sync.Mutex // held while segments are removed, or synced beside the writers
 
 	entries sync.Pool // of *entry
 	fault   fault
