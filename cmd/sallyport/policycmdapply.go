@@ -66,7 +66,7 @@ func (f *applyFlags) apply(args []string) error {
 	}
 	in.CheckGeneration = f.generation
 	var out apiApplied
-	c := controlFlags{socket: f.socket}
+	c := controlFlags{socket: f.socket, jsonDiagnostics: f.json}
 	if err := c.call(http.MethodPost, "/v1/policy/apply", in, &out); err != nil {
 		return err
 	}

@@ -3,8 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"os"
@@ -122,7 +122,7 @@ func (f *planFlags) ask(paths []string) (plan, error) {
 		in.Files[name] = string(data)
 	}
 	var out plan
-	c := controlFlags{socket: f.against}
+	c := controlFlags{socket: f.against, jsonDiagnostics: f.json}
 	return out, c.call(http.MethodPost, "/v1/policy/plan", in, &out)
 }
 

@@ -55,6 +55,7 @@ func (d *daemonProcess) origin() error {
 	if d.git != nil {
 		d.commit = d.git.commit
 	}
+	d.brought = d.git != nil || d.push != nil
 	if d.push == nil {
 		return nil
 	}

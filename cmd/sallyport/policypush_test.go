@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -182,5 +184,25 @@ func TestPolicyPushKeepsCount(t *testing.T) {
 	d := &daemonProcess{stack: &stack{}, push: p}
 	if err := d.origin(); err == nil || errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// TestPushedPolicyIsLoadedOnce: the generation that a push is answered with
+// stays the one in force, also where the daemon watches the files of its
+// policy.
+func TestPushedPolicyIsLoadedOnce(t *testing.T) {
+	d, stop := pushedAt(t, t.TempDir())
+	defer stop()
+	defer background(hclog.NewNullLogger(), "reload", func(ctx context.Context) error { return d.watch(ctx, nil) })()
+	for n := range uint64(3) {
+		text := fmt.Sprintf("sandbox \"ci\" {\n  allow \"a%d.test\" {}\n}\n", n)
+		code, out, failed := apply(t, d, apiApply{Files: map[string]string{"policy.hcl": text}, CheckGeneration: generation(n + 1)})
+		if code != http.StatusOK || out.Generation != n+2 {
+			t.Fatalf("push %d: %d, generation %d, %+v", n, code, out.Generation, failed)
+		}
+		time.Sleep(2 * settle)
+		if now := d.gateway.Policy().Generation(); now != n+2 {
+			t.Errorf("generation %d is in force, and the push was told %d", now, n+2)
+		}
 	}
 }

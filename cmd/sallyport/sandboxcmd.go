@@ -26,9 +26,10 @@ import (
 
 // controlFlags are the flags of commands that speak to the daemon.
 type controlFlags struct {
-	socket string
-	json   bool
-	pass   *os.File // a descriptor that goes with the call; nil: none
+	socket          string
+	json            bool     // print the answer as it is
+	jsonDiagnostics bool     // print those of a failure as it is, and only these
+	pass            *os.File // a descriptor that goes with the call; nil: none
 }
 
 func (f *controlFlags) add(cmd *cobra.Command) {
@@ -123,7 +124,7 @@ func (f *controlFlags) failure(resp *http.Response, data []byte) error {
 		e.Error = resp.Status
 	}
 	for i, d := range e.Diagnostics {
-		if f.json {
+		if f.json || f.jsonDiagnostics {
 			fmt.Println(string(d))
 			continue
 		}

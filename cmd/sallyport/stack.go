@@ -74,6 +74,7 @@ type stack struct {
 	alerts    *alerting
 	commit    func() string      // of the policy in force; "" where nothing says one
 	noted     func(uint64) error // keeps the generation that was put in force
+	brought   bool               // who changes the files of the policy reloads it as well
 	closers   []func() error
 
 	reloading sync.Mutex // held from the reading of a policy until it is in force

@@ -63,6 +63,9 @@ func (st *stack) watch(ctx context.Context, then func()) error {
 // watchFolders watches each policy folder, the folder of each policy file,
 // and where those are links, what they lead to.
 func (st *stack) watchFolders(w *fsnotify.Watcher) {
+	if st.brought {
+		return
+	}
 	for _, p := range st.loader.paths {
 		if p == policyfile.Stdin {
 			continue // it does not change
