@@ -134,19 +134,29 @@ func tap(t *testing.T, l *lab.Lab) *closed.Sandbox {
 	return s
 }
 
-// TestNothingLeaves: captures of a host that forwards.
-func TestNothingLeaves(t *testing.T) {
+// TestCaptures: what becomes of the gateways of a host that forwards, and then,
+// NET-02, every other protocol.
+func TestCaptures(t *testing.T) {
 	l := lab.New(t)
-	closed.Hold(t, l, []*closed.Sandbox{netns(t, l), veth(t, l), bridge(t, l), tap(t, l)})
+	list := []*closed.Sandbox{netns(t, l), veth(t, l), bridge(t, l), tap(t, l)}
+	t.Run("nothing leaves", func(t *testing.T) { closed.Hold(t, l, list) })
+	// A run makes its sandbox, so there is none before it; what it has captured
+	// stays shut when it ends, in any way.
+	t.Run("nothing leaves a run", func(t *testing.T) { closed.HoldRun(t, run(t, l)) })
+	t.Run("nothing leaves a run that was stopped", func(t *testing.T) {
+		s := run(t, l)
+		must(t, s.End(syscall.SIGTERM))
+		closed.NothingArrives(t, []*closed.Sandbox{s})
+	})
+	t.Run("every other protocol is refused and recorded", func(t *testing.T) { refused(t, l, append(list, run(t, l))) })
 }
 
-// TestEveryOtherProtocolIsRefusedAndRecorded: NET-02.
-func TestEveryOtherProtocolIsRefusedAndRecorded(t *testing.T) {
-	l := lab.New(t)
-	list := []*closed.Sandbox{netns(t, l), veth(t, l), bridge(t, l), tap(t, l), run(t, l)}
+// refused starts what there is to start.
+func refused(t *testing.T, l *lab.Lab, list []*closed.Sandbox) {
 	for _, s := range list {
-		if s.Start != nil {
+		if s.Watch = l.Watch(t); s.Start != nil {
 			must(t, s.Start())
+			s.Served(t)
 		}
 	}
 	closed.Refused(t, list)
@@ -171,16 +181,6 @@ func run(t *testing.T, l *lab.Lab) *closed.Sandbox {
 	}
 }
 
-// TestNothingLeavesARun: a run makes its sandbox, so there is none before it;
-// what it has captured stays shut when it ends, in any way.
-func TestNothingLeavesARun(t *testing.T) {
-	l := lab.New(t)
-	closed.HoldRun(t, run(t, l))
-	s := run(t, l)
-	must(t, s.End(syscall.SIGTERM))
-	t.Run("stopped", func(t *testing.T) { closed.NothingArrives(t, []*closed.Sandbox{s}) })
-}
-
 // pod is the gateway's own namespace, where others than it are root without its
 // group.
 func pod(t *testing.T, l *lab.Lab) *closed.Sandbox {
@@ -192,17 +192,11 @@ func pod(t *testing.T, l *lab.Lab) *closed.Sandbox {
 		From4: netip.MustParseAddr(lab.Uplink), From6: netip.MustParseAddr(lab.Uplink6), Open: true, Who: syscall.Credential{Gid: 7955}})
 }
 
-// TestNothingLeavesAPod: those beside the gateway. Who flushes both of its
-// tables there has NET_ADMIN, and is not held.
-func TestNothingLeavesAPod(t *testing.T) {
+// TestPod: those beside the gateway. Who deletes both of its tables there has
+// NET_ADMIN, and is not held.
+func TestPod(t *testing.T) {
 	l := lab.New(t)
-	closed.Hold(t, l, []*closed.Sandbox{pod(t, l)})
-}
-
-// TestEveryOtherProtocolOfAPod is refused and recorded.
-func TestEveryOtherProtocolOfAPod(t *testing.T) {
-	l := lab.New(t)
-	s := pod(t, l)
-	must(t, s.Start())
-	closed.Refused(t, []*closed.Sandbox{s})
+	list := []*closed.Sandbox{pod(t, l)}
+	t.Run("nothing leaves", func(t *testing.T) { closed.Hold(t, l, list) })
+	t.Run("every other protocol is refused and recorded", func(t *testing.T) { refused(t, l, list) })
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -73,7 +74,11 @@ func Hold(t *testing.T, l *lab.Lab, list []*Sandbox) {
 			}
 		}
 		if f.name == "upgraded" {
-			f.come = func(t testing.TB, s *Sandbox) error { l.Binary = file; return upgrade(t, s) }
+			var once sync.Once
+			f.come = func(t testing.TB, s *Sandbox) error {
+				once.Do(func() { l.Binary = file })
+				return upgrade(t, s)
+			}
 		}
 		if !t.Run(f.name, func(t *testing.T) { f.comes(t, list) }) {
 			return
