@@ -202,10 +202,10 @@ func BenchmarkReloadPause(b *testing.B) {
 				b.ReportMetric(whole.Seconds(), "s/reload")
 				b.ReportMetric(milli(longestSince(paused)), "ms-stopped-quiet")
 				b.ReportMetric(milli(during[len(during)-1]), "ms-slowest")
-				b.ReportMetric(milli(during[len(during)*99/100]), "ms-p99")
+				b.ReportMetric(milli(during[len(during)*999/1000]), "ms-p99.9")
 				b.ReportMetric(milli(during[len(during)/2]), "ms-median")
 				b.ReportMetric(milli(quiet[len(quiet)-1]), "ms-slowest-quiet")
-				b.ReportMetric(milli(quiet[len(quiet)*99/100]), "ms-p99-quiet")
+				b.ReportMetric(milli(quiet[len(quiet)*999/1000]), "ms-p99.9-quiet")
 				b.ReportMetric(milli(quiet[len(quiet)/2]), "ms-median-quiet")
 			}
 		})
