@@ -135,7 +135,7 @@ func tap(t *testing.T, l *lab.Lab) *closed.Sandbox {
 }
 
 // TestCaptures: what becomes of the gateways of a host that forwards, and then,
-// NET-02, every other protocol.
+// NET-06, every other protocol.
 func TestCaptures(t *testing.T) {
 	l := lab.New(t)
 	list := []*closed.Sandbox{netns(t, l), veth(t, l), bridge(t, l), tap(t, l)}
