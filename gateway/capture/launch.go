@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,16 +26,17 @@ const Grace = 5 * time.Second
 // Sandbox is a namespace of its own with one command in it. Its methods may be
 // called by several goroutines, Start and Wait once each.
 type Sandbox struct {
-	sockets  *Sockets
-	link     *link
-	process  *os.Process
-	ended    chan struct{} // closed when the first process has
-	messages chan message  // closed when it has said its last
-	closing  chan struct{}
-	name     string // Argv[0]
-	terminal *terminal
-	eager    bool // hand the terminal over at the start
-	timeout  time.Duration
+	sockets   *Sockets
+	link      *link
+	process   *os.Process
+	ended     chan struct{} // closed when the first process has
+	messages  chan message  // closed when it has said its last
+	closing   chan struct{}
+	name      string // Argv[0]
+	terminal  *terminal
+	eager     bool        // hand the terminal over at the start
+	suspended atomic.Bool // this process stops, or has stopped, with the command
+	timeout   time.Duration
 
 	closeOnce sync.Once
 	closeErr  error

@@ -125,7 +125,10 @@ func (s *Sandbox) stopped(m message) error {
 		if err != nil {
 			return fmt.Errorf("terminal: %w", err)
 		}
-		if err := s.terminal.suspend(had); err != nil {
+		s.suspended.Store(true)
+		err = s.terminal.suspend(had)
+		s.suspended.Store(false)
+		if err != nil {
 			return fmt.Errorf("terminal: %w", err)
 		}
 		s.Signal(syscall.SIGCONT)

@@ -250,6 +250,20 @@ func TestTerminalJobControlInside(t *testing.T) {
 	c.enter(ctrlC, "host> ")
 }
 
+// TestTerminalIsBackBeforeTheCommandGoesOn: a shell inside that is continued
+// before it has the terminal again could read nothing from it, and would end.
+func TestTerminalIsBackBeforeTheCommandGoesOn(t *testing.T) {
+	c := newConsole(t)
+	c.enter(launchCommand+"bash --norc --noprofile --noediting -i\n", "box> ")
+	for i := range 300 {
+		c.enter("suspend\n", "Stopped", "host> ")
+		c.enter("fg\n", "play launch")
+		c.front("bash")
+		c.enter(fmt.Sprintf("echo back $((%d+1))\n", i), fmt.Sprintf("back %d", i+1), "box> ")
+	}
+	c.enter("exit 7\n", "[ended code=7 signal=0", "host> ")
+}
+
 func TestTerminalWindowSizeFollows(t *testing.T) {
 	c := newConsole(t)
 	c.enter(launchCommand+`bash -c 'trap "stty size; exit" WINCH; echo ready; while :; do sleep 0.02; done'`+"\n", "ready\n")

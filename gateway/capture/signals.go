@@ -38,6 +38,9 @@ func (s *Sandbox) Forward(signals Signals) (stop func()) {
 		for {
 			select {
 			case sig := <-signals.caught:
+				if sig == syscall.SIGCONT && s.suspended.Load() {
+					continue // the command goes on once it has the terminal again
+				}
 				s.Signal(sig)
 				if sig == syscall.SIGTERM || sig == syscall.SIGHUP {
 					s.Signal(syscall.SIGCONT) // a command that is stopped must see it
