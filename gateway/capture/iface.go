@@ -24,10 +24,12 @@ const (
 	divertMark = 0x53500001
 	// divertTable makes every address local to packets with divertMark.
 	divertTable = 21328
-	// closedTable has one unreachable default route in each version of IP.
+	// closedTable has a black hole for everything in each version of IP, and an
+	// unreachable default route behind it, of the metric closedLast.
 	// Captured interfaces look there after divertTable and before every other
 	// table but local, so if the nft rules are gone nothing is forwarded.
 	closedTable = 21329
+	closedLast  = 1 << 16
 	// Priorities of the two routing rules.
 	divertPriority = 530
 	closedPriority = 531
@@ -211,12 +213,18 @@ func addRoutes(device string) ([]family, error) {
 }
 
 // closeRoutes leads what comes from a device, once nothing else has taken it, to
-// a table that ends in unreachable.
+// a table with a black hole that ends in unreachable. The black hole is silent:
+// an ICMP message has the packet in it, and would go to whatever source the
+// packet claims.
 func closeRoutes(device string) error {
 	for _, f := range versions() {
-		closed := &netlink.Route{Dst: everything(f), Table: closedTable, Type: unix.RTN_UNREACHABLE}
-		if err := netlink.RouteReplace(closed); err != nil {
-			return fmt.Errorf("route unreachable %s table %d: %w", closed.Dst, closedTable, err)
+		for _, closed := range []*netlink.Route{
+			{Dst: everything(f), Table: closedTable, Type: unix.RTN_BLACKHOLE},
+			{Dst: everything(f), Table: closedTable, Type: unix.RTN_UNREACHABLE, Priority: closedLast},
+		} {
+			if err := netlink.RouteReplace(closed); err != nil {
+				return fmt.Errorf("route of type %d, %s table %d: %w", closed.Type, closed.Dst, closedTable, err)
+			}
 		}
 		if err := addRule(closedRule(f, device)); err != nil {
 			return err

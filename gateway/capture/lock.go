@@ -140,6 +140,8 @@ func (b *batch) lockedRules() {
 			b.rule(nextHeader(expr.CmpOpEq, unix.IPPROTO_ICMPV6), hopLimit(255), to, icmpType(kind), accept())
 		}
 	}
+	// A refusal has the packet in it, and goes to the source that it claims.
+	b.rule(noWayBack(), counted(), drop())
 	b.rule(protocol(unix.IPPROTO_TCP), counted(), reset())
 	b.rule(counted(), []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}})
 }

@@ -100,6 +100,18 @@ func address(p netip.Prefix, offset4, offset6 uint32) []expr.Any {
 	return append(parts, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Masked().Addr().AsSlice()})
 }
 
+// answeredElsewhere matches packets from whose source no route leads to device:
+// what the kernel says about them would leave by another.
+func answeredElsewhere(device string) []expr.Any {
+	return compare(&expr.Fib{Register: 1, FlagSADDR: true, ResultOIFNAME: true}, expr.CmpOpNeq, interfaceName(device)...)
+}
+
+// noWayBack matches packets to whose source no route leads by the interface at
+// which they came.
+func noWayBack() []expr.Any {
+	return compare(&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}, expr.CmpOpEq, 0, 0, 0, 0)
+}
+
 // sender matches the source address of an Ethernet frame.
 func sender(mac [6]byte) []expr.Any {
 	parts := compare(&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: 1}, expr.CmpOpEq,

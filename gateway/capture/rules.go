@@ -129,6 +129,9 @@ func (b *batch) allowedRules(g gate) {
 		// The other end is in the same namespace, at an address it gave itself.
 		b.rule(protocol(unix.IPPROTO_TCP), socket(expr.SocketKeyWildcard, 0), accept())
 	}
+	if g.pinned {
+		b.rule(answeredElsewhere(g.device), goTo(g.refuse()))
+	}
 	// What the sandbox had on its way when the gateway cut a connection belongs
 	// to that connection, which has its record.
 	for _, f := range g.families {
@@ -145,7 +148,9 @@ func (b *batch) keptRules(g gate) {
 	}
 }
 
-// refuseRules count, log and refuse, class by class.
+// refuseRules count, log and refuse, class by class. A refusal has the packet in
+// it, and goes to the source that the packet claims: it is sent to the sandbox's
+// own link or not at all.
 func (b *batch) refuseRules(g gate) {
 	b.in(g.refuse())
 	for c := range classSpoof {
@@ -155,6 +160,9 @@ func (b *batch) refuseRules(g gate) {
 		}
 		b.rule(match, count(g.device, c))
 		b.rule(match, logTo(g.group, c))
+		if g.pinned {
+			b.rule(match, answeredElsewhere(g.device), drop())
+		}
 		if c == classTCP {
 			b.rule(match, reset())
 			continue
