@@ -134,8 +134,14 @@ func (b *batch) allowedRules(g gate) {
 	}
 	// What the sandbox had on its way when the gateway cut a connection belongs
 	// to that connection, which has its record.
+	// It may also be the end of a handshake of which the kernel keeps nothing: one
+	// sandbox can fill the queue of a listener that others share, and then it
+	// answers with cookies. The listener knows its cookies and resets the rest.
 	for _, f := range g.families {
-		b.rule(version(f), protocol(unix.IPPROTO_TCP), remembered(f, b.opened(g, f)), reset())
+		spoke := slices.Concat(version(f), protocol(unix.IPPROTO_TCP), remembered(f, b.opened(g, f)))
+		b.rule(spoke, port(dnsPort), divert(g, f, dnsPort), accept())
+		b.rule(spoke, compare(transportHeader(2, 2), expr.CmpOpNeq, binaryutil.BigEndian.PutUint16(dnsPort)...), divert(g, f, g.ports[f.domain]), accept())
+		b.rule(spoke, reset()) // nobody listens
 	}
 	b.rule(goTo(g.refuse()))
 }
