@@ -37,7 +37,7 @@ type openCapture struct {
 	place    string         // of keeper; "" its sockets are not kept
 	attached attachment     // of a namespace
 	sources  []netip.Prefix // of an interface
-	macs     []net.HardwareAddr
+	macs     map[netip.Prefix][]net.HardwareAddr
 	expiry   *time.Timer // ends a narrowed sandbox; nil without a time
 	stop     func()      // nil until it is served
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -42,12 +43,12 @@ func matchesAny(globs []string, name string) bool {
 // openInterface opens one link, or opens it again when the addresses that
 // policy binds on it have changed.
 func (c *captures) openInterface(b captureBlock, name string) error {
-	sources, macs := sourcesOn(c.st.gateway.Policy(), name), macsOn(c.st.gateway.Policy(), name)
+	sources, macs := sourcesOn(c.st.gateway.Policy(), name, b.onLink(name)), macsOn(c.st.gateway.Policy(), name)
 	c.mu.Lock()
 	old := c.open["interface "+name]
 	c.mu.Unlock()
-	same := func(a, b net.HardwareAddr) bool { return slices.Equal(a, b) }
-	if old != nil && slices.Equal(old.sources, sources) && slices.EqualFunc(old.macs, macs, same) && !b.replaced(name) {
+	same := func(a, b []net.HardwareAddr) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+	if old != nil && slices.Equal(old.sources, sources) && maps.EqualFunc(old.macs, macs, same) && !b.replaced(name) {
 		return b.keepBridge(name)
 	}
 	if len(sources) == 0 {
@@ -57,7 +58,7 @@ func (c *captures) openInterface(b captureBlock, name string) error {
 	if old != nil {
 		c.endFor(old)
 	}
-	o := capture.InterfaceOptions{Interface: name, Sources: sources, MACs: macs}
+	o := capture.InterfaceOptions{Interface: name, Sources: sources, MACsOf: macs}
 	for _, text := range b.Address {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			o.Gateway = append(o.Gateway, p)
@@ -186,14 +187,42 @@ func sourcesOf(set *policy.Set, name string) []netip.Prefix {
 }
 
 // sourcesOn are the addresses from which some sandbox of the policy may send
-// on an interface.
-func sourcesOn(set *policy.Set, iface string) []netip.Prefix {
+// on an interface. Those of a sandbox that names no interface are another
+// interface's if they are not on the networks that this one has: whoever is
+// behind it could pass for that sandbox.
+func sourcesOn(set *policy.Set, iface string, onLink []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, name := range sandboxesOn(set, iface) {
-		out = append(out, sourcesOf(set, name)...)
+		for _, p := range sourcesOf(set, name) {
+			family := func(q netip.Prefix) bool { return q.Addr().Is4() == p.Addr().Is4() }
+			if len(set.Sandbox(name).Match.Interfaces) == 0 && slices.ContainsFunc(onLink, family) && !slices.ContainsFunc(onLink, p.Overlaps) {
+				continue
+			}
+			out = append(out, p)
+		}
 	}
 	slices.SortFunc(out, func(a, b netip.Prefix) int { return a.Compare(b) })
 	return slices.Compact(out)
+}
+
+// onLink are the networks of an interface, as the kernel has them or the block
+// gives them to it. An address with nobody else in its network tells nothing.
+func (b captureBlock) onLink(name string) []netip.Prefix {
+	texts := slices.Clone(b.Address)
+	if l, err := net.InterfaceByName(name); err == nil {
+		addrs, _ := l.Addrs() // without them nothing is known to be elsewhere
+		for _, a := range addrs {
+			texts = append(texts, a.String())
+		}
+	}
+	var out []netip.Prefix
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err == nil && p.Bits() < p.Addr().BitLen() && !p.Addr().IsLinkLocalUnicast() {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
 }
 
 // reconsiderInterfaces opens interfaces that are new, and those anew for which

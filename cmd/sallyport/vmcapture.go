@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -9,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"sallyport/gateway/capture"
 	"sallyport/policy"
@@ -81,26 +81,33 @@ func (b captureBlock) replaced(name string) bool {
 	return err == nil
 }
 
-// macsOn are the Ethernet addresses that may send on an interface. It is nil,
-// for any, if some sandbox that may be there is bound to none.
-func macsOn(set *policy.Set, iface string) []net.HardwareAddr {
-	var out []net.HardwareAddr
-	for _, name := range set.Sandboxes() {
-		m := set.Sandbox(name).Match
-		if len(m.CIDRs)+len(m.Interfaces)+len(m.MACs) == 0 || len(m.Interfaces) > 0 && !matchesAny(m.Interfaces, iface) {
-			continue
-		}
-		if len(m.MACs) == 0 {
-			return nil
-		}
-		for _, text := range m.MACs {
-			if mac, err := net.ParseMAC(text); err == nil { // policy has checked them
-				out = append(out, mac)
+// macsOn are the Ethernet addresses that go with the addresses from which
+// sandboxes may send on an interface. Those of a sandbox that is bound to none
+// are not there.
+func macsOn(set *policy.Set, iface string) map[netip.Prefix][]net.HardwareAddr {
+	out, free := map[netip.Prefix][]net.HardwareAddr{}, map[netip.Prefix]bool{}
+	for _, name := range sandboxesOn(set, iface) {
+		macs := macsOf(set, name)
+		for _, p := range sourcesOf(set, name) {
+			if len(macs) == 0 {
+				free[p] = true
 			}
+			out[p] = append(out[p], macs...)
 		}
 	}
-	slices.SortFunc(out, func(a, b net.HardwareAddr) int { return strings.Compare(a.String(), b.String()) })
-	return slices.CompactFunc(out, func(a, b net.HardwareAddr) bool { return a.String() == b.String() })
+	maps.DeleteFunc(out, func(p netip.Prefix, _ []net.HardwareAddr) bool { return free[p] })
+	return out
+}
+
+// macsOf are the Ethernet addresses that a sandbox is bound to.
+func macsOf(set *policy.Set, name string) []net.HardwareAddr {
+	var out []net.HardwareAddr
+	for _, text := range set.Sandbox(name).Match.MACs {
+		if mac, err := net.ParseMAC(text); err == nil { // policy has checked them
+			out = append(out, mac)
+		}
+	}
+	return out
 }
 
 // claimant asks policy whose an address behind an interface is. Which of the
@@ -112,14 +119,16 @@ func claimant(set *policy.Set) func(string, netip.Addr, string) (string, bool) {
 			return name, true
 		}
 		found := ""
-		for _, mac := range macsOn(set, iface) {
-			name, ok := set.Claim(iface, addr, mac.String())
-			switch {
-			case !ok || name == found:
-			case found != "":
-				return "", false
-			default:
-				found = name
+		for _, sandbox := range sandboxesOn(set, iface) {
+			for _, mac := range macsOf(set, sandbox) {
+				name, ok := set.Claim(iface, addr, mac.String())
+				switch {
+				case !ok || name == found:
+				case found != "":
+					return "", false
+				default:
+					found = name
+				}
 			}
 		}
 		return found, found != ""

@@ -53,6 +53,9 @@ type InterfaceOptions struct {
 	Sources []netip.Prefix
 	// MACs, if any, are the Ethernet addresses the sandbox may send from.
 	MACs []net.HardwareAddr
+	// MACsOf are those that go with one of Sources, in the place of MACs: who has
+	// one of them may not send from the source of another.
+	MACsOf map[netip.Prefix][]net.HardwareAddr
 	// Gateway are the addresses with prefix length at which the sandbox finds
 	// its default route, such as 10.77.4.1/24. Those that are missing are added
 	// to the interface.
@@ -107,13 +110,18 @@ func (o InterfaceOptions) gate() (gate, error) {
 		if !p.IsValid() || p.Addr().Is4In6() {
 			return gate{}, fmt.Errorf("source %s: is not a prefix of IPv4 or IPv6", p)
 		}
-		g.sources = append(g.sources, p.Masked())
-	}
-	for _, m := range o.MACs {
-		if len(m) != 6 {
-			return gate{}, fmt.Errorf("mac %q: is not an Ethernet address", m)
+		macs, ok := o.MACsOf[p]
+		if !ok {
+			macs = o.MACs
 		}
-		g.macs = append(g.macs, [6]byte(m))
+		bound := sourceOf{prefix: p.Masked()}
+		for _, m := range macs {
+			if len(m) != 6 {
+				return gate{}, fmt.Errorf("mac %q: is not an Ethernet address", m)
+			}
+			bound.macs = append(bound.macs, [6]byte(m))
+		}
+		g.sources = append(g.sources, bound)
 	}
 	for _, p := range o.Gateway {
 		if !p.IsValid() || p.Addr().Is4In6() || p.Addr().IsUnspecified() {

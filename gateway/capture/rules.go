@@ -22,9 +22,15 @@ type gate struct {
 	own      []netip.Prefix // destinations that stay the sandbox's, port 53 apart
 	gateways []netip.Prefix // IPv6 addresses of ours that the sandbox asks for
 	pinned   bool           // sources and macs are enforced
-	sources  []netip.Prefix
-	macs     [][6]byte // nil: any
-	shared   bool      // its sandbox is in the gateway's own namespace
+	sources  []sourceOf
+	shared   bool // its sandbox is in the gateway's own namespace
+}
+
+// sourceOf is where a sandbox may send from: addresses, and the Ethernet
+// addresses that go with them.
+type sourceOf struct {
+	prefix netip.Prefix
+	macs   [][6]byte // nil: any
 }
 
 // Chains of one interface.
@@ -67,11 +73,11 @@ func (b *batch) entryRules(g gate) {
 		return
 	}
 	for _, p := range g.sources {
-		if g.macs == nil {
-			b.rule(source(p), goTo(g.allowed()))
+		if p.macs == nil {
+			b.rule(source(p.prefix), goTo(g.allowed()))
 		}
-		for _, mac := range g.macs {
-			b.rule(source(p), sender(mac), goTo(g.allowed()))
+		for _, mac := range p.macs {
+			b.rule(source(p.prefix), sender(mac), goTo(g.allowed()))
 		}
 	}
 	// What has no address of its own yet, or speaks to its link alone, is no
