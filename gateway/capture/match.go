@@ -112,6 +112,24 @@ func noWayBack() []expr.Any {
 	return compare(&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}, expr.CmpOpEq, 0, 0, 0, 0)
 }
 
+// fromHost matches packets that claim to come from an address of the host
+// itself.
+func fromHost() []expr.Any {
+	return compare(&expr.Fib{Register: 1, FlagSADDR: true, ResultADDRTYPE: true}, expr.CmpOpEq,
+		binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)...)
+}
+
+// keepSource puts the packet's source into a set, or keeps it there longer. It
+// does not match if the set is full of others.
+func keepSource(f family, s *nftables.Set) []expr.Any {
+	offset, size := uint32(12), uint32(4)
+	if f.domain == unix.AF_INET6 {
+		offset, size = 8, 16
+	}
+	return []expr.Any{networkHeader(offset, size), &expr.Dynset{SrcRegKey: 1, SetID: s.ID, SetName: s.Name,
+		Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout}}
+}
+
 // sender matches the source address of an Ethernet frame.
 func sender(mac [6]byte) []expr.Any {
 	parts := compare(&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: 1}, expr.CmpOpEq,

@@ -72,19 +72,25 @@ func (b *batch) entryRules(g gate) {
 		b.rule(goTo(g.allowed()))
 		return
 	}
-	for _, p := range g.sources {
-		if p.macs == nil {
-			b.rule(source(p.prefix), goTo(g.allowed()))
-		}
-		for _, mac := range p.macs {
-			b.rule(source(p.prefix), sender(mac), goTo(g.allowed()))
-		}
-	}
-	// What has no address of its own yet, or speaks to its link alone, is no
-	// spoof. It is refused all the same.
-	for _, p := range []string{"0.0.0.0/32", "::/128", "fe80::/10"} {
+	// What has no address of its own yet is no spoof. It is refused all the same.
+	for _, p := range []string{"0.0.0.0/32", "::/128"} {
 		b.rule(source(netip.MustParsePrefix(p)), goTo(g.refuse()))
 	}
+	// What nobody sends from, the kernel would drop later without a word.
+	for _, p := range []string{"0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "::1/128", "ff00::/8"} {
+		b.rule(source(netip.MustParsePrefix(p)), goTo(g.spoof()))
+	}
+	b.rule(fromHost(), goTo(g.spoof()))
+	for _, p := range g.sources {
+		if p.macs == nil {
+			b.rule(source(p.prefix), b.oneOfFew(g, p.prefix), goTo(g.allowed()))
+		}
+		for _, mac := range p.macs {
+			b.rule(source(p.prefix), sender(mac), b.oneOfFew(g, p.prefix), goTo(g.allowed()))
+		}
+	}
+	// What speaks to its link alone is none either.
+	b.rule(source(netip.MustParsePrefix("fe80::/10")), goTo(g.refuse()))
 	b.rule(goTo(g.spoof()))
 }
 

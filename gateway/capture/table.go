@@ -3,6 +3,7 @@
 package capture
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -29,6 +30,12 @@ const (
 	// A set of opened connections has at most openedMax, some 100 bytes each.
 	openedFor = 30 * time.Second
 	openedMax = 1 << 15
+
+	// Behind one interface at most sourcesMax addresses of each version of IP
+	// speak at a time. The kernel asks for each before it answers, and has 1024
+	// places for those that it asks for, of all interfaces and namespaces.
+	sourcesFor = time.Minute
+	sourcesMax = 256
 )
 
 // batch collects rules for one transaction.
@@ -62,6 +69,12 @@ func loadRules(g gate, fresh bool) error {
 	}
 	for _, f := range g.families {
 		if err := conn.AddSet(b.opened(g, f), nil); err != nil {
+			return err
+		}
+		if !g.pinned {
+			continue
+		}
+		if err := conn.AddSet(b.sources(g, f), nil); err != nil {
 			return err
 		}
 	}
@@ -162,6 +175,28 @@ func (b *batch) opened(g gate, f family) *nftables.Set {
 		s.KeyType = nftables.MustConcatSetType(nftables.TypeIP6Addr, nftables.TypeInetService, nftables.TypeInetService)
 	}
 	return s
+}
+
+// sources is the set of addresses of one version of IP that were sent from in
+// the last sourcesFor. Its ID is good within a batch.
+func (b *batch) sources(g gate, f family) *nftables.Set {
+	s := &nftables.Set{Table: b.table, ID: 4, Name: "from4_" + g.device,
+		Dynamic: true, HasTimeout: true, Timeout: sourcesFor, Size: sourcesMax, KeyType: nftables.TypeIPAddr}
+	if f.domain == unix.AF_INET6 {
+		s.ID, s.Name, s.KeyType = 5, "from6_"+g.device, nftables.TypeIP6Addr
+	}
+	return s
+}
+
+// oneOfFew matches packets from p as long as they do not come from too many of
+// its addresses.
+func (b *batch) oneOfFew(g gate, p netip.Prefix) []expr.Any {
+	for _, f := range g.families {
+		if (f.domain == unix.AF_INET6) == p.Addr().Is6() && !p.IsSingleIP() {
+			return keepSource(f, b.sources(g, f))
+		}
+	}
+	return nil
 }
 
 func (b *batch) in(chain string) { b.chain = &nftables.Chain{Table: b.table, Name: chain} }
