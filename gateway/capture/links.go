@@ -5,6 +5,7 @@ package capture
 import (
 	"context"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -20,9 +21,9 @@ const (
 )
 
 // WatchLinks calls changed for each network interface of this namespace that
-// appears, gets another name or master, or goes, until ctx ends; without a name
+// appears, gets another name or master, is taken up or down by the host, or goes, until ctx ends; without a name
 // where something may have happened that was not told. changed must not block
-// for long. A sandbox can make its own link go up and down as often as it likes:
+// for long. A sandbox can make its own end go up and down as often as it likes:
 // that is no change, and if the kernel had too much to tell, links are listed
 // and followed anew.
 func WatchLinks(ctx context.Context, changed func(name string, gone bool)) error {
@@ -42,6 +43,12 @@ func WatchLinks(ctx context.Context, changed func(name string, gone bool)) error
 type knownLink struct {
 	name   string
 	master int
+	up     bool // by the host's own setting
+}
+
+func linkOf(l netlink.Link) knownLink {
+	a := l.Attrs()
+	return knownLink{a.Name, a.MasterIndex, a.Flags&net.FlagUp != 0}
 }
 
 type linkWatch struct {
@@ -87,7 +94,7 @@ func (w *linkWatch) follow(ctx context.Context) error {
 func (w *linkWatch) list(links []netlink.Link) {
 	now := make(map[int]knownLink, len(links))
 	for _, l := range links {
-		now[l.Attrs().Index] = knownLink{l.Attrs().Name, l.Attrs().MasterIndex}
+		now[l.Attrs().Index] = linkOf(l)
 	}
 	before := w.known
 	w.known = now
@@ -102,7 +109,7 @@ func (w *linkWatch) list(links []netlink.Link) {
 // take takes in one message. Those of bridges tell of ports.
 func (w *linkWatch) take(u netlink.LinkUpdate) {
 	a := u.Attrs()
-	now, old := knownLink{a.Name, a.MasterIndex}, w.known[a.Index]
+	now, old := linkOf(u), w.known[a.Index]
 	switch {
 	case u.IfInfomsg.Family == unix.AF_BRIDGE:
 		w.changed(a.Name, false)
