@@ -59,18 +59,13 @@ func (g *Gateway) serveProxied(ctx context.Context, nc net.Conn, owner Credentia
 	}()
 	strangers := &g.front.strangers
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
-	known := sync.OnceFunc(func() { stop(); strangers.leave(p.src.Addr()) })
+	one := strangers.enter(p.src.Addr(), p.giveWay)
+	known := sync.OnceFunc(func() { stop(); strangers.leave(one) })
 	defer func() {
 		if p.known == nil {
 			known()
 		}
 	}()
-	if !strangers.enter(p.src.Addr()) {
-		c := p.conn(nil)
-		c.client = newMeter(nc)
-		c.refuse(policy.Decision{Reason: policy.ConnectionLimit, Message: "too many connections to the proxy have shown no credential yet"})
-		return
-	}
 	_ = nc.SetDeadline(time.Now().Add(g.Limits.HeadTimeout)) // an error comes again from the first read
 	if !p.more() {
 		_ = nc.Close() // nothing was asked
@@ -81,6 +76,14 @@ func (g *Gateway) serveProxied(ctx context.Context, nc net.Conn, owner Credentia
 		return
 	}
 	p.serveHTTPProxy(known)
+}
+
+// giveWay ends a connection that showed no credential for too long, while
+// others wait. Its own goroutine sees that it is closed.
+func (p *proxied) giveWay() {
+	c := p.conn(nil)
+	c.client = newMeter(p.nc)
+	c.refuse(policy.Decision{Reason: policy.ConnectionLimit, Message: "too many connections to the proxy have shown no credential yet"})
 }
 
 // more reads some bytes and says whether there were any.

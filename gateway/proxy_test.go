@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -472,10 +473,10 @@ func TestProxyCountsStrangers(t *testing.T) {
 			}
 		}
 	}
+	gaveWay := make(chan int, maxStrangers)
 	for i := range maxStrangers - 2 { // of as many places
 		a := netip.AddrFrom4([4]byte{192, 0, 2 + byte(i>>8), byte(i)})
-		strangers.enter(a)
-		defer strangers.leave(a)
+		defer strangers.leave(strangers.enter(a, func() { gaveWay <- i }))
 	}
 	one, r1 := speak(t, addr, "")
 	two, _ := speak(t, addr, "G")
@@ -483,9 +484,22 @@ func TestProxyCountsStrangers(t *testing.T) {
 		t.Fatalf("without a credential: %d", got)
 	}
 	awaitStrangers(maxStrangers)
-	turnedAway(t, addr)
+	three, r3 := speak(t, addr, "") // of the place that has the most: the oldest there gives way
+	if got := ask(three, r3, "Proxy-Authorization: "+basic("ci", proxyPassword)+"\r\n"); got != http.StatusOK {
+		t.Fatalf("with a credential, where there is no room: %d", got)
+	}
+	ended(t, one, 5*time.Second)
 	l.denied(t, audit.KindConn, policy.ConnectionLimit)
 	must(t, two.Close())
+	awaitStrangers(maxStrangers - 2)
+	must(t, three.Close())
+	if len(gaveWay) > 0 {
+		t.Errorf("number %d of a place with one gave way", <-gaveWay)
+	}
+	one, r1 = speak(t, addr, "")
+	if got := ask(one, r1, ""); got != http.StatusProxyAuthRequired {
+		t.Fatalf("without a credential: %d", got)
+	}
 	awaitStrangers(maxStrangers - 1)
 	if got := ask(one, r1, "Proxy-Authorization: "+basic("ci", proxyPassword)+"\r\n"); got != http.StatusOK {
 		t.Fatalf("with a credential: %d", got)
@@ -497,54 +511,58 @@ func TestProxyCountsStrangers(t *testing.T) {
 }
 
 // TestProxyCountsStrangersOfOnePlace: one place's strangers leave room for
-// those of others.
+// those of others, and the oldest of a place for its latest.
 func TestProxyCountsStrangersOfOnePlace(t *testing.T) {
 	var s strangers
-	for i := range maxFromOne {
-		for _, a := range []string{"192.0.2.1", fmt.Sprintf("2001:db8::%x", i)} {
-			if !s.enter(netip.MustParseAddr(a)) {
-				t.Fatalf("%s is refused as number %d", a, i)
-			}
-		}
-	}
-	for a, want := range map[string]bool{"192.0.2.1": false, "::ffff:192.0.2.1": false, "192.0.2.2": true, "2001:db8::ffff:1": false, "2001:db8:0:1::1": true} {
-		if got := s.enter(netip.MustParseAddr(a)); got != want {
-			t.Errorf("%s: %v", a, got)
-		}
-		s.leave(netip.MustParseAddr(a))
+	var all []*stranger
+	gave := map[string]int{}
+	enter := func(a string) {
+		t.Helper()
+		n := len(all)
+		all = append(all, s.enter(netip.MustParseAddr(a), func() { gave[place(netip.MustParseAddr(a)).String()] = n }))
 	}
 	for i := range maxFromOne {
-		s.leave(netip.MustParseAddr("192.0.2.1"))
-		s.leave(netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i)))
+		enter("192.0.2.1")
+		enter(fmt.Sprintf("2001:db8::%x", i))
+	}
+	enter("192.0.2.2")
+	enter("2001:db8:0:1::1")
+	if len(gave) != 0 {
+		t.Fatalf("there was room: %v", gave)
+	}
+	enter("::ffff:192.0.2.1")
+	enter("2001:db8::ffff:1")
+	enter("192.0.2.1")
+	if want := map[string]int{"192.0.2.1": 2, "2001:db8::": 1}; !maps.Equal(gave, want) {
+		t.Errorf("%v gave way, want %v", gave, want)
+	}
+	for i := range maxStrangers { // of as many places, until those are the most crowded that had the most
+		enter(fmt.Sprintf("198.51.%d.%d", 100+i>>8, i&255))
+	}
+	if s.count() != maxStrangers || len(s.from[netip.MustParseAddr("192.0.2.1")]) > 1 {
+		t.Errorf("%d strangers", s.count())
+	}
+	for _, x := range all {
+		s.leave(x)
 	}
 	if s.count() != 0 || len(s.from) != 0 {
 		t.Errorf("%d strangers and %d places are left", s.count(), len(s.from))
 	}
 }
 
-// TestProxyTurnsAwayOnePlace: connections beyond what one place may have
-// without a credential are refused, and recorded.
-func TestProxyTurnsAwayOnePlace(t *testing.T) {
+// TestProxyTurnsAwayTheOldest: of connections beyond what one place may have
+// without a credential, those that were there first are refused, and recorded.
+func TestProxyTurnsAwayTheOldest(t *testing.T) {
 	l := newLab(t)
 	l.load()
 	addr := l.proxy(t)
+	first, _ := speak(t, addr, "G")
+	for end := time.Now().Add(10 * time.Second); l.g.front.strangers.count() < 1 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
 	for range maxFromOne {
 		speak(t, addr, "G")
 	}
-	for end := time.Now().Add(10 * time.Second); l.g.front.strangers.count() < maxFromOne && time.Now().Before(end); {
-		time.Sleep(5 * time.Millisecond)
-	}
-	turnedAway(t, addr)
+	ended(t, first, 10*time.Second)
 	l.denied(t, audit.KindConn, policy.ConnectionLimit)
-}
-
-// turnedAway opens a connection that is reset, maybe before it is known here
-// that it was open.
-func turnedAway(t *testing.T, addr string) {
-	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	if err == nil {
-		defer c.Close()
-		ended(t, c, 5*time.Second)
-	}
 }

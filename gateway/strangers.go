@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 )
 
@@ -15,33 +16,80 @@ const (
 	oneNetwork = 64
 )
 
-// strangers counts connections to explicit proxies that showed no credential
-// yet, so that one client cannot keep out the others.
+// strangers are the connections to explicit proxies that showed no credential
+// yet. Where there is no room for one more, the one that has had the longest
+// time to show one gives way, of those places that have the most: who keeps
+// connections open without a word keeps nobody out.
 type strangers struct {
 	mu   sync.Mutex
 	all  int
-	from map[netip.Addr]int
+	seq  uint64
+	from map[netip.Addr][]*stranger // by place, the oldest first
 }
 
-// enter counts a connection from a, which leaves in any case, and says
-// whether there is room for it.
-func (s *strangers) enter(a netip.Addr) bool {
+// stranger is one of them.
+type stranger struct {
+	place netip.Addr
+	seq   uint64
+	away  func() // ends the connection, which gives way
+}
+
+// enter takes in a connection from a, which leaves in any case, and ends
+// another if there is no room for both.
+func (s *strangers) enter(a netip.Addr, away func()) *stranger {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.from == nil {
-		s.from = map[netip.Addr]int{}
+		s.from = map[netip.Addr][]*stranger{}
 	}
 	s.all++
-	s.from[place(a)]++
-	return s.all <= maxStrangers && s.from[place(a)] <= maxFromOne
+	s.seq++
+	x := &stranger{place: place(a), seq: s.seq, away: away}
+	s.from[x.place] = append(s.from[x.place], x)
+	var gives *stranger
+	switch {
+	case len(s.from[x.place]) > maxFromOne:
+		gives = s.from[x.place][0]
+	case s.all > maxStrangers:
+		gives = s.crowded()[0]
+	}
+	s.remove(gives)
+	s.mu.Unlock()
+	if gives != nil {
+		gives.away()
+	}
+	return x
 }
 
-func (s *strangers) leave(a netip.Addr) {
+// crowded are the strangers of the place that has the most of them; of places
+// with as many, of the one that waits the longest.
+func (s *strangers) crowded() (most []*stranger) {
+	for _, list := range s.from {
+		if len(list) > len(most) || len(list) == len(most) && list[0].seq < most[0].seq {
+			most = list
+		}
+	}
+	return most
+}
+
+func (s *strangers) leave(x *stranger) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.remove(x)
+}
+
+// remove forgets x, unless that was done before.
+func (s *strangers) remove(x *stranger) {
+	if x == nil {
+		return
+	}
+	list := s.from[x.place]
+	i := slices.Index(list, x)
+	if i < 0 {
+		return
+	}
 	s.all--
-	if s.from[place(a)]--; s.from[place(a)] <= 0 {
-		delete(s.from, place(a))
+	if s.from[x.place] = slices.Delete(list, i, i+1); len(list) == 1 {
+		delete(s.from, x.place)
 	}
 }
 
