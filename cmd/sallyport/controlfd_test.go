@@ -54,8 +54,7 @@ func pass(d *daemonProcess, f *os.File, in apiAttach) (apiSandbox, error) {
 // call, which nobody but the daemon holds afterwards.
 func TestNamespaceIsPassed(t *testing.T) {
 	dir := t.TempDir()
-	d, stop := daemonAt(t, dir)
-	d.captures.openNamespace = capture.OpenNamespace
+	d, stop := daemonAt(t, dir, capture.OpenNamespace)
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)

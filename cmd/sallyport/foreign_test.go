@@ -27,13 +27,12 @@ func TestWhatIsTakenSaysSo(t *testing.T) {
 			t.Errorf("%s: %v (%s)", path, err, hintOf(err))
 		}
 	}
-	d, stop := daemonAt(t, dir)
+	d, stop := daemonAt(t, dir, capture.OpenNamespace)
 	defer stop()
 	second, err := build(settings{state: d.settings.state, own: d.own, log: hclog.NewNullLogger()})
 	if second != nil || err == nil || !strings.Contains(err.Error(), "another sallyport uses it") || hintOf(err) == "" {
 		t.Errorf("a second gateway on the same state: %v (%s)", err, hintOf(err))
 	}
-	d.captures.openNamespace = capture.OpenNamespace
 	ns := newNamespace(t)
 	first, err := pass(d, ns, apiAttach{Sandbox: "ci", NetNSFD: true})
 	if err != nil {

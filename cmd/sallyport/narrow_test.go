@@ -33,8 +33,8 @@ sandbox "prod" {
 `
 
 // daemonAt is a daemon in dir that opens no namespace: what it is given as one
-// has no sockets.
-func daemonAt(t testing.TB, dir string) (d *daemonProcess, stop func()) {
+// has no sockets, unless opened says otherwise.
+func daemonAt(t testing.TB, dir string, opened ...func(string, capture.NamespaceOptions) (*capture.Sockets, error)) (d *daemonProcess, stop func()) {
 	t.Helper()
 	file := filepath.Join(dir, "policy.hcl")
 	if err := os.WriteFile(file, []byte(narrowPolicy), 0o600); err != nil {
@@ -52,6 +52,9 @@ func daemonAt(t testing.TB, dir string) (d *daemonProcess, stop func()) {
 	c := &d.captures
 	c.st, c.runtime, c.open, c.held = st, dir, map[string]*openCapture{}, map[string]chan struct{}{}
 	c.openNamespace = func(string, capture.NamespaceOptions) (*capture.Sockets, error) { return &capture.Sockets{}, nil }
+	for _, open := range opened {
+		c.openNamespace = open
+	}
 	if err := errors.Join(d.openControl(), c.reattach()); err != nil {
 		t.Fatal(err)
 	}
