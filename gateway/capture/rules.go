@@ -171,6 +171,22 @@ func (b *batch) keptRules(g gate) {
 // own link or not at all.
 func (b *batch) refuseRules(g gate) {
 	b.in(g.refuse())
+	b.tell(g, func(c class, match []expr.Any) {
+		if g.pinned {
+			b.rule(match, answeredElsewhere(g.device), drop())
+		}
+		if c == classTCP {
+			b.rule(match, reset())
+			return
+		}
+		b.rule(match, []expr.Any{&expr.Reject{
+			Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}})
+	})
+}
+
+// tell counts and logs packets class by class, and then does with each what is
+// to be done.
+func (b *batch) tell(g gate, then func(c class, match []expr.Any)) {
 	for c := range classSpoof {
 		var match []expr.Any
 		if p := c.protocol(); p != 0 {
@@ -178,15 +194,7 @@ func (b *batch) refuseRules(g gate) {
 		}
 		b.rule(match, count(g.device, c))
 		b.rule(match, logTo(g.group, c))
-		if g.pinned {
-			b.rule(match, answeredElsewhere(g.device), drop())
-		}
-		if c == classTCP {
-			b.rule(match, reset())
-			continue
-		}
-		b.rule(match, []expr.Any{&expr.Reject{
-			Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}})
+		then(c, match)
 	}
 }
 

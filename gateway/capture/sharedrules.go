@@ -126,15 +126,7 @@ func (b *batch) sentHere() {
 // strayRules count, log and drop: where packets go out there is no refusing.
 func (b *batch) strayRules(g gate) {
 	b.in(g.strays())
-	for c := range classSpoof {
-		var match []expr.Any
-		if p := c.protocol(); p != 0 {
-			match = protocol(p)
-		}
-		b.rule(match, count(g.device, c))
-		b.rule(match, logTo(g.group, c))
-		b.rule(match, drop())
-	}
+	b.tell(g, func(_ class, match []expr.Any) { b.rule(match, drop()) })
 }
 
 // owner compares an ID of the socket that sends. What has no socket does not
