@@ -362,7 +362,8 @@ func FuzzMask(f *testing.F) {
 	f.Add([]byte("c2Vjcm\rV0"), "secret", uint8(0x9d))                      // a bare CR breaks no lines
 	f.Add([]byte(strings.Repeat("q", 9000)+"secret"), "qqqqsecret", uint8(200))
 	f.Add([]byte("abc\xa3\xa3\xa3\xb3\xa3\xa3\xb4\xa3a0c\xf200\x1e"), "abc\xa3\xa3\xa3\xb3\xa3\xa3\xb4\xa3a0c\xf200", uint8(0))
-	f.Add([]byte("0"), "}\xc7!\n", uint8(7)) // without its newline it is too short to be masked
+	f.Add([]byte("%61bcd\\\\ef"), "abcd\\\\ef", uint8(3)) // both backslashes stand for themselves
+	f.Add([]byte("0"), "}\xc7!\n", uint8(7))              // without its newline it is too short to be masked
 	f.Fuzz(func(t *testing.T, text []byte, value string, n uint8) {
 		v, err := secrets.NewValue([]byte(value))
 		if err != nil || len(v.Reveal()) < minRaw || len(value) > 64 || len(text) > 20000 {
