@@ -8,18 +8,25 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestOrdinaryNamesAreNotRead: the line of a question is decoded when its name
-// may be of a tunnel, and only then, whatever bytes are in it.
-func TestOrdinaryNamesAreNotRead(t *testing.T) {
+// detecting are the built-in rules alone.
+func detecting(t *testing.T) *Alerts {
+	t.Helper()
 	state, err := OpenState(filepath.Join(t.TempDir(), "state.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer state.Close()
+	t.Cleanup(func() { _ = state.Close() })
 	a, err := NewAlerts(AlertOptions{Rules: Detectors(nil, 0), State: state, Log: &memory{}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return a
+}
+
+// TestOrdinaryNamesAreNotRead: the line of a question is decoded when its name
+// may be of a tunnel, and only then, whatever bytes are in it.
+func TestOrdinaryNamesAreNotRead(t *testing.T) {
+	a := detecting(t)
 	line := func(name string) []byte {
 		e := &Event{Kind: KindDNS, Phase: PhaseDecision, Verdict: "allow", Host: name, Sandbox: &Sandbox{Name: "a", ID: "s-a"},
 			Rule: &Rule{ID: `org allow "a.test"`, Action: "allow"}, DNS: &DNS{QName: name, QType: "A"}}

@@ -509,15 +509,7 @@ func TestFirstUseIsBounded(t *testing.T) {
 // TestKnownUsesAreNotReadAgain: what is first is told although the lines of
 // known uses are passed over.
 func TestKnownUsesAreNotReadAgain(t *testing.T) {
-	state, err := OpenState(filepath.Join(t.TempDir(), "state.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer state.Close()
-	a, err := NewAlerts(AlertOptions{Rules: Detectors(nil, 0), State: state, Log: &memory{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := detecting(t)
 	line := func(sandbox, host string) []byte {
 		e := &Event{Kind: KindHTTP, Phase: PhaseDecision, Verdict: "allow", Host: host, Sandbox: &Sandbox{Name: sandbox, ID: "s-" + sandbox},
 			Rule: &Rule{ID: `org allow "*.test"`, Action: "allow"}}

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"crypto/tls"
 	"net"
 	"testing"
 
@@ -17,21 +16,9 @@ import (
 // origin, which are counted with it, allocate nothing.
 func TestRequestAllocations(t *testing.T) {
 	l := newLab(t)
-	cert, err := l.origins.Leaf("api.test")
-	must(t, err)
-	ln := tls.NewListener(listen(t), &tls.Config{Certificates: []tls.Certificate{*cert}})
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go answerEach(c)
-		}
-	}()
-	port := portOf(ln)
+	port := l.secured(t, answerEach)
 	l.allow("api.test", port, func(r *policy.Rule) { r.Inject = []policy.Ref{{Name: secretName}} })
-	_, err = l.store.Get(t.Context(), secretName) // as the daemon does when it loads a policy
+	_, err := l.store.Get(t.Context(), secretName) // as the daemon does when it loads a policy
 	must(t, err)
 	l.load()
 	c := l.rawTLS(t, "api.test", port, "http/1.1")

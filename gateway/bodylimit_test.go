@@ -87,12 +87,7 @@ func TestHeldBodiesAreBounded(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-	for range 1000 { // 10 s
-		if l.g.holds.used.Load() == 0 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	l.awaitNothingHeld()
 	if own, all := l.g.state(l.sandbox.ID).holds.used.Load(), l.g.holds.used.Load(); own != 0 || all != 0 {
 		t.Errorf("%d bytes are held by nobody, %d by the gateway's count", own, all)
 	}
@@ -190,12 +185,7 @@ func TestBodiesHeldForACredential(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-	for range 1000 { // 10 s
-		if l.g.holds.used.Load() == 0 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	l.awaitNothingHeld()
 	if held := l.g.holds.used.Load(); held != 0 {
 		t.Errorf("%d bytes are held by nobody", held)
 	}
@@ -210,4 +200,14 @@ type waits struct{ ctx context.Context }
 func (w waits) Read([]byte) (int, error) {
 	<-w.ctx.Done()
 	return 0, w.ctx.Err()
+}
+
+// awaitNothingHeld waits for the bodies of requests that have ended.
+func (l *lab) awaitNothingHeld() {
+	for range 1000 { // 10 s
+		if l.g.holds.used.Load() == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }

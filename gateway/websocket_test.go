@@ -307,6 +307,20 @@ func TestWSOverHTTP2WriteAfterEnd(t *testing.T) {
 
 // overTLS puts TLS before an origin in plain text.
 func (l *lab) overTLS(t *testing.T, port uint16) uint16 {
+	return l.secured(t, func(c net.Conn) {
+		up, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(int(port)))
+		if err != nil {
+			_ = c.Close()
+			return
+		}
+		go func() { _, _ = io.Copy(up, c); _ = up.Close() }()
+		_, _ = io.Copy(c, up)
+		_ = c.Close()
+	})
+}
+
+// secured starts an origin that does f with each connection over TLS.
+func (l *lab) secured(t *testing.T, f func(net.Conn)) uint16 {
 	t.Helper()
 	cert, err := l.origins.Leaf("api.test")
 	must(t, err)
@@ -317,13 +331,7 @@ func (l *lab) overTLS(t *testing.T, port uint16) uint16 {
 			if err != nil {
 				return
 			}
-			up, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(int(port)))
-			if err != nil {
-				_ = c.Close()
-				return
-			}
-			go func() { _, _ = io.Copy(up, c); _ = up.Close() }()
-			go func() { _, _ = io.Copy(c, up); _ = c.Close() }()
+			go f(c)
 		}
 	}()
 	return portOf(ln)

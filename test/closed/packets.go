@@ -7,7 +7,12 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"sallyport/test/lab"
 )
+
+// port is that of the datagrams that the packets could be.
+const port = 4433
 
 // attempt is a packet that is neither TCP nor DNS, and what is recorded of it.
 type attempt struct {
@@ -22,32 +27,32 @@ type attempt struct {
 // recorded by what the header names.
 func (s *Sandbox) attempts() []attempt {
 	to4, to6, group4, group6 := s.Watch.IP4, s.Watch.IP6, s.Watch.Group4, s.Watch.Group6
-	first := packet4(s.From4, to4, 17, 0x2000)
+	first := lab.Packet4(s.From4, to4, 17, 0x2000, port)
 	binary.BigEndian.PutUint16(first[22:], 4434)
 	list := []attempt{
 		{name: "first fragment", reason: "udp_blocked", proto: "udp", to: to4, packet: first, port: 4434, fragment: true},
-		{name: "later fragment", reason: "proto_blocked", proto: "tcp", to: to4, packet: packet4(s.From4, to4, 6, 0x0002), fragment: true},
+		{name: "later fragment", reason: "proto_blocked", proto: "tcp", to: to4, packet: lab.Packet4(s.From4, to4, 6, 0x0002, port), fragment: true},
 	}
 	for _, a := range []struct {
 		name, reason, proto string
 		to                  netip.Addr
 		packet              []byte
 	}{
-		{"UDP", "udp_blocked", "udp", to4, packet4(s.From4, to4, 17, 0)},
-		{"ICMP", "icmp_blocked", "icmp", to4, packet4(s.From4, to4, 1, 0)},
-		{"SCTP", "proto_blocked", "sctp", to4, packet4(s.From4, to4, 132, 0)},
-		{"GRE", "proto_blocked", "gre", to4, packet4(s.From4, to4, 47, 0)},
-		{"ESP", "proto_blocked", "esp", to4, packet4(s.From4, to4, 50, 0)},
-		{"multicast", "udp_blocked", "udp", group4, packet4(s.From4, group4, 17, 0)},
-		{"UDP over IPv6", "udp_blocked", "udp", to6, packet6(s.From6, to6, 17)},
-		{"echo over IPv6", "icmp_blocked", "icmpv6", to6, packet6(s.From6, to6, 58)},
-		{"SCTP over IPv6", "proto_blocked", "sctp", to6, packet6(s.From6, to6, 132)},
-		{"GRE over IPv6", "proto_blocked", "gre", to6, packet6(s.From6, to6, 47)},
+		{"UDP", "udp_blocked", "udp", to4, lab.Packet4(s.From4, to4, 17, 0, port)},
+		{"ICMP", "icmp_blocked", "icmp", to4, lab.Packet4(s.From4, to4, 1, 0, port)},
+		{"SCTP", "proto_blocked", "sctp", to4, lab.Packet4(s.From4, to4, 132, 0, port)},
+		{"GRE", "proto_blocked", "gre", to4, lab.Packet4(s.From4, to4, 47, 0, port)},
+		{"ESP", "proto_blocked", "esp", to4, lab.Packet4(s.From4, to4, 50, 0, port)},
+		{"multicast", "udp_blocked", "udp", group4, lab.Packet4(s.From4, group4, 17, 0, port)},
+		{"UDP over IPv6", "udp_blocked", "udp", to6, lab.Packet6(s.From6, to6, 17, port)},
+		{"echo over IPv6", "icmp_blocked", "icmpv6", to6, lab.Packet6(s.From6, to6, 58, port)},
+		{"SCTP over IPv6", "proto_blocked", "sctp", to6, lab.Packet6(s.From6, to6, 132, port)},
+		{"GRE over IPv6", "proto_blocked", "gre", to6, lab.Packet6(s.From6, to6, 47, port)},
 		{"hop-by-hop header", "udp_blocked", "udp", to6, hopByHop(s.From6, to6)},
-		{"routing header", "proto_blocked", "proto-48", to6, packet6(s.From6, to6, 43)},
-		{"fragment header", "proto_blocked", "proto-48", to6, packet6(s.From6, to6, 44)},
-		{"destination options", "proto_blocked", "proto-48", to6, packet6(s.From6, to6, 60)},
-		{"multicast over IPv6", "udp_blocked", "udp", group6, packet6(s.From6, group6, 17)},
+		{"routing header", "proto_blocked", "proto-48", to6, lab.Packet6(s.From6, to6, 43, port)},
+		{"fragment header", "proto_blocked", "proto-48", to6, lab.Packet6(s.From6, to6, 44, port)},
+		{"destination options", "proto_blocked", "proto-48", to6, lab.Packet6(s.From6, to6, 60, port)},
+		{"multicast over IPv6", "udp_blocked", "udp", group6, lab.Packet6(s.From6, group6, 17, port)},
 	} {
 		list = append(list, attempt{name: a.name, reason: a.reason, proto: a.proto, to: a.to, packet: a.packet})
 	}
@@ -79,36 +84,9 @@ func (s *Sandbox) send(list []attempt) error {
 	})
 }
 
-// payload is 16 bytes that could begin a datagram to port 4433.
-func payload() []byte {
-	return []byte{0x30, 0x39, 0x11, 0x51, 0, 16, 0, 0, 'l', 'e', 'a', 'k', 'l', 'e', 'a', 'k'}
-}
-
-// packet4 is an IPv4 packet (RFC 791, section 3.1); the kernel fills in the
-// checksum.
-func packet4(from, to netip.Addr, proto byte, fragment uint16) []byte {
-	b := make([]byte, 20, 36)
-	b[0], b[8], b[9] = 0x45, 64, proto
-	binary.BigEndian.PutUint16(b[2:], 36)
-	binary.BigEndian.PutUint16(b[4:], 1)
-	binary.BigEndian.PutUint16(b[6:], fragment)
-	copy(b[12:], from.AsSlice())
-	copy(b[16:], to.AsSlice())
-	return append(b, payload()...)
-}
-
-// packet6 is an IPv6 packet (RFC 8200, section 3).
-func packet6(from, to netip.Addr, next byte) []byte {
-	b := make([]byte, 40, 56)
-	b[0], b[5], b[6], b[7] = 0x60, 16, next, 64
-	copy(b[8:], from.AsSlice())
-	copy(b[24:], to.AsSlice())
-	return append(b, payload()...)
-}
-
 // hopByHop is a datagram behind a header for every hop, which the kernel reads
 // before the rules see the packet: it must be in order.
 func hopByHop(from, to netip.Addr) []byte {
-	b := packet6(from, to, 0)
+	b := lab.Packet6(from, to, 0, port)
 	return append(b[:40], 17, 0, 1, 4, 0, 0, 0, 0, 0x30, 0x39, 0x11, 0x51, 0, 8, 0, 0) // options: padding
 }

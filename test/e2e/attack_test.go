@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"encoding/binary"
 	"net"
 	"net/netip"
 	"strconv"
@@ -81,7 +80,7 @@ func sendRaw(w *lab.Watch, list [][]byte) error {
 // everyProtocol is one packet of each protocol in both versions.
 func everyProtocol(w *lab.Watch, from6 netip.Addr) (out [][]byte) {
 	for proto := range 256 {
-		out = append(out, packet4(w.IP4, netip.IPv4Unspecified(), byte(proto), 0), packet6(w.IP6, from6, byte(proto)))
+		out = append(out, lab.Packet4(netip.IPv4Unspecified(), w.IP4, byte(proto), 0, 443), lab.Packet6(from6, w.IP6, byte(proto), 443))
 	}
 	return out
 }
@@ -91,51 +90,16 @@ func packets(w *lab.Watch) (out [][]byte) {
 	out = everyProtocol(w, netip.IPv6Loopback())
 	for _, src := range []string{lab.Uplink, "10.66.1.2", "127.0.0.1", "198.18.0.1"} {
 		for _, proto := range []byte{1, 6, 17, 47, 132} {
-			out = append(out, packet4(w.IP4, netip.MustParseAddr(src), proto, 0))
+			out = append(out, lab.Packet4(netip.MustParseAddr(src), w.IP4, proto, 0, 443))
 		}
 	}
 	for _, src := range []string{lab.Uplink6, "fd66:1::2", "fe80::1"} {
 		for _, proto := range []byte{6, 17, 47, 58, 132} {
-			out = append(out, packet6(w.IP6, netip.MustParseAddr(src), proto))
+			out = append(out, lab.Packet6(netip.MustParseAddr(src), w.IP6, proto, 443))
 		}
 	}
 	const more, second = 0x2000, 0x0002 // flag; offset in units of 8 bytes
-	return append(out, packet4(w.IP4, netip.IPv4Unspecified(), 17, more), packet4(w.IP4, netip.IPv4Unspecified(), 17, second), packet4(w.IP4, netip.IPv4Unspecified(), 6, more))
-}
-
-// payload is 16 bytes that could begin a datagram to port 443.
-func payload() []byte {
-	return []byte{0x30, 0x39, 1, 0xbb, 0, 16, 0, 0, 'l', 'e', 'a', 'k', 'l', 'e', 'a', 'k'}
-}
-
-// packet4 is an IPv4 packet (RFC 791, section 3.1). The kernel fills in an
-// unspecified source.
-func packet4(to, from netip.Addr, proto byte, fragment uint16) []byte {
-	b := make([]byte, 20, 36)
-	b[0], b[8], b[9] = 0x45, 64, proto
-	binary.BigEndian.PutUint16(b[2:], 36)
-	binary.BigEndian.PutUint16(b[4:], 1)
-	binary.BigEndian.PutUint16(b[6:], fragment)
-	copy(b[12:], from.AsSlice())
-	copy(b[16:], to.AsSlice())
-	var sum uint32
-	for i := 0; i < 20; i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	binary.BigEndian.PutUint16(b[10:], ^uint16(sum))
-	return append(b, payload()...)
-}
-
-// packet6 is an IPv6 packet (RFC 8200, section 3).
-func packet6(to, from netip.Addr, next byte) []byte {
-	b := make([]byte, 40, 56)
-	b[0], b[5], b[6], b[7] = 0x60, 16, next, 64
-	copy(b[8:], from.AsSlice())
-	copy(b[24:], to.AsSlice())
-	return append(b, payload()...)
+	return append(out, lab.Packet4(netip.IPv4Unspecified(), w.IP4, 17, more, 443), lab.Packet4(netip.IPv4Unspecified(), w.IP4, 17, second, 443), lab.Packet4(netip.IPv4Unspecified(), w.IP4, 6, more, 443))
 }
 
 // frames is where Ethernet frames are sent from and to.
@@ -160,7 +124,7 @@ func (f *frames) send(w *lab.Watch) error {
 	defer unix.Close(fd)
 	list := packets(w)
 	for _, proto := range []byte{1, 6, 17, 47} {
-		list = append(list, packet4(w.IP4, f.ip4, proto, 0), packet6(w.IP6, f.ip6, proto))
+		list = append(list, lab.Packet4(f.ip4, w.IP4, proto, 0, 443), lab.Packet6(f.ip6, w.IP6, proto, 443))
 	}
 	for _, p := range list {
 		to := &unix.SockaddrLinklayer{Ifindex: link.Index, Halen: 6, Protocol: swapped(unix.ETH_P_IP)}

@@ -214,9 +214,9 @@ sandbox "sp" {
 		must(t, err)
 		defer unix.Close(fd6)
 		for _, src := range []string{"10.66.44.3", lab.Uplink, "8.8.8.8"} {
-			must(t, unix.Sendto(fd4, packet4(w.IP4, netip.MustParseAddr(src), unix.IPPROTO_UDP, 0), 0, &unix.SockaddrInet4{Addr: w.IP4.As4()}))
+			must(t, unix.Sendto(fd4, lab.Packet4(netip.MustParseAddr(src), w.IP4, unix.IPPROTO_UDP, 0, 443), 0, &unix.SockaddrInet4{Addr: w.IP4.As4()}))
 		}
-		return unix.Sendto(fd6, packet6(w.IP6, netip.MustParseAddr("fd66:44::3"), unix.IPPROTO_UDP), 0, &unix.SockaddrInet6{Addr: w.IP6.As16()})
+		return unix.Sendto(fd6, lab.Packet6(netip.MustParseAddr("fd66:44::3"), w.IP6, unix.IPPROTO_UDP, 443), 0, &unix.SockaddrInet6{Addr: w.IP6.As16()})
 	}))
 	var got []string
 	if !within(10*time.Second, func() bool {

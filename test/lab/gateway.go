@@ -54,15 +54,7 @@ type Gateway struct {
 func (l *Lab) Gateway(t testing.TB, o GatewayOptions) *Gateway {
 	t.Helper()
 	g, err := l.OpenGateway(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return g
+	return g.until(t, err)
 }
 
 // OpenGateway starts a daemon. Close ends it.
@@ -82,6 +74,12 @@ func (l *Lab) OpenGateway(o GatewayOptions) (*Gateway, error) {
 func (l *Lab) UnstartedGateway(t testing.TB, o GatewayOptions) *Gateway {
 	t.Helper()
 	g, err := l.prepareGateway(o)
+	return g.until(t, err)
+}
+
+// until has the daemon closed when the test ends.
+func (g *Gateway) until(t testing.TB, err error) *Gateway {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
