@@ -334,8 +334,8 @@ func TestServeRemoveLeavesNothing(t *testing.T) {
 			t.Errorf("left:\n%s", after)
 		}
 	})
-	// The kernel takes the link of a namespace away some time after it: that of
-	// this test, and those of tests before, which may have been there before.
+	// What tests before have left may have been there before, and go meanwhile;
+	// a link is off the host's lists a moment before its addresses are.
 	var left []string
 	if !within(10*time.Second, func() bool { left = more(settings(), before); return len(left) == 0 }) {
 		t.Errorf("left:\n%s\nbefore:\n%s", strings.Join(left, "\n"), before)

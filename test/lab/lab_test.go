@@ -4,6 +4,7 @@ package lab_test
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -61,6 +62,23 @@ func TestEveryKindOfSandbox(t *testing.T) {
 	}
 	if q := l.DNS.Asked("evil"); len(q) > 0 {
 		t.Errorf("asked upstream: %v", q)
+	}
+}
+
+// TestLinksGoWithTheirTest: the link of a sandbox is gone when its test is
+// over, though something still holds the namespace behind it.
+func TestLinksGoWithTheirTest(t *testing.T) {
+	l, outer := lab.New(t), t
+	t.Run("sandbox", func(t *testing.T) {
+		g := l.Gateway(t, lab.GatewayOptions{Policy: map[string]string{"p.hcl": "sandbox \"s\" {\n  match { cidrs = [\"10.66.1.0/24\"] }\n}\n"}, Interfaces: []string{"sb*"}})
+		held, err := g.Interface(t, "s", 1).NS.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		outer.Cleanup(func() { _ = held.Close() })
+	})
+	if err := l.GW.Do(func() error { _, err := net.InterfaceByName("sb1"); return err }); err == nil {
+		t.Error("the link sb1 is still there")
 	}
 }
 

@@ -81,6 +81,22 @@ func addVeth(name, peer string, ns *Namespace) error {
 	return nil
 }
 
+// removeLink takes a link away, and with it the other end of a pair. One that
+// is gone already is none to take away.
+func removeLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil {
+		return fmt.Errorf("take link %s away: %w", name, err)
+	}
+	return nil
+}
+
 // configure gives a link its addresses and takes it up.
 func configure(name string, addresses ...string) error {
 	link, err := netlink.LinkByName(name)

@@ -103,7 +103,10 @@ func (g *Gateway) InterfaceNamed(t testing.TB, name, link string, n int) *Sandbo
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := ns.Close(); err != nil { // takes the pair away
+		// By its end here: the kernel takes a namespace apart when it comes to
+		// it, and what the next test finds must not hang on that.
+		gone := g.Lab.GW.Do(func() error { return removeLink(link) })
+		if err := errors.Join(gone, ns.Close()); err != nil {
 			t.Error(err)
 		}
 	})
