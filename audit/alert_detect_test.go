@@ -47,3 +47,38 @@ func TestOrdinaryNamesAreNotRead(t *testing.T) {
 		}
 	})
 }
+
+// TestLinesThatMatchAreRead: no line is thrown out undecoded whose event a
+// rule matches.
+func TestLinesThatMatchAreRead(t *testing.T) {
+	words := func(list ...string) *rapid.Generator[string] { return rapid.SampledFrom(list) }
+	reason := words("", "rule_allow", "host_not_allowed", "smuggling")
+	a := detecting(t)
+	rapid.Check(t, func(t *rapid.T) {
+		e := &Event{
+			Kind: Kind(words("dns", "conn", "http", "audit").Draw(t, "kind")), Phase: Phase(words("decision", "end").Draw(t, "phase")),
+			Verdict: words("", "allow", "deny").Draw(t, "verdict"), Reason: reason.Draw(t, "reason"),
+			Host: words("a.test", `","reason":"smuggling`).Draw(t, "host"), Sandbox: &Sandbox{Name: "s", ID: "s-1"},
+		}
+		if r := reason.Draw(t, "spared"); r != "" {
+			e.Would = &Would{Verdict: "deny", Reason: r}
+		}
+		if rapid.Bool().Draw(t, "counted") {
+			e.Bytes = &Bytes{Sent: 1}
+		}
+		r := AlertRule{
+			Name: "r", Verdict: words("", "allow", "deny").Draw(t, "rule's verdict"), Kind: words("", "dns", "http").Draw(t, "rule's kind"),
+			Sum: words("", "bytes_sent").Draw(t, "sum"), Reasons: rapid.SliceOfN(reason, 0, 2).Draw(t, "reasons"),
+		}
+		if err := a.Replace([]AlertRule{r}, nil); err != nil {
+			t.Fatal(err)
+		}
+		line := append(appendHead(nil, e), appendBody(nil, e)...)
+		if r.matches(e) && !a.mayMatch(line) {
+			t.Fatalf("not read: %s", line)
+		}
+		if g := glanceAt(line); !g.known || string(g.kind) != string(e.Kind) || string(g.reason) != e.Reason {
+			t.Fatalf("%+v of %s", g, line)
+		}
+	})
+}

@@ -106,26 +106,28 @@ func (a *Alerts) mayMatch(line []byte) bool {
 	}
 	a.mu.Lock()
 	rules := a.rules // replaced as a whole
-	a.usage = appendUsage(a.usage[:0], line)
-	_, known := a.usages[string(a.usage)]
 	a.mu.Unlock()
+	seen := glanceAt(line)
 	return slices.ContainsFunc(rules, func(r *ruleState) bool {
 		switch {
-		case r.first && known,
-			r.needle != "" && !bytes.Contains(line, []byte(r.needle)):
-			return false
-		case r.Verdict != "" && !bytes.Contains(line, []byte(`"verdict":"`+r.Verdict+`"`)),
-			r.Kind != "" && !bytes.Contains(line, []byte(`"kind":"`+r.Kind+`"`)),
+		case !seen.may(&r.AlertRule),
+			r.needle != "" && !bytes.Contains(line, []byte(r.needle)),
 			r.Sum != "" && !bytes.Contains(line, []byte(`"bytes":{`)),
-			r.may != nil && !r.may(line):
+			r.may != nil && !r.may(line),
+			r.first && a.used(line):
 			return false
-		case len(r.Reasons) == 0:
-			return true
 		}
-		return slices.ContainsFunc(r.Reasons, func(reason string) bool {
-			return bytes.Contains(line, []byte(`"reason":"`+reason+`"`))
-		})
+		return true
 	})
+}
+
+// used says whether a line of the same sandbox and host was evaluated before.
+func (a *Alerts) used(line []byte) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.usage = appendUsage(a.usage[:0], line)
+	_, known := a.usages[string(a.usage)]
+	return known
 }
 
 // remember notes that a line was evaluated: another of the same sandbox and
