@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -12,6 +13,56 @@ import (
 // virtual addresses, registered sandboxes. It is safe for concurrent use.
 type State struct {
 	db *bbolt.DB
+
+	mu      sync.Mutex
+	waiting []*change
+
+	writing sync.Mutex // held by the one who writes for all that wait
+}
+
+// change is what one call changes. done and err are guarded by writing.
+type change struct {
+	apply func(tx *bbolt.Tx) error
+	done  bool
+	err   error
+}
+
+// change makes a change that is on disk when it returns, together with all
+// that gathered while another was being written.
+func (s *State) change(apply func(tx *bbolt.Tx) error) error {
+	c := &change{apply: apply}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, c)
+	s.mu.Unlock()
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if !c.done {
+		s.mu.Lock()
+		list := s.waiting
+		s.waiting = nil
+		s.mu.Unlock()
+		s.write(list)
+	}
+	return c.err
+}
+
+// write makes all changes at once, or, where one of them cannot be made, each
+// by itself.
+func (s *State) write(list []*change) {
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		for _, c := range list {
+			if err := c.apply(tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, c := range list {
+		c.done, c.err = true, err
+		if err != nil && len(list) > 1 {
+			c.err = s.db.Update(c.apply)
+		}
+	}
 }
 
 // stateWait bounds how long OpenState waits for another holder to leave.
@@ -34,7 +85,7 @@ func OpenState(path string) (*State, error) {
 // Put stores value under key in bucket, which is made if it is not there. It
 // is on disk when Put returns.
 func (s *State) Put(bucket string, key, value []byte) error {
-	err := s.db.Batch(func(tx *bbolt.Tx) error {
+	err := s.change(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucketIfNotExists([]byte(bucket))
 		if err != nil {
 			return err
@@ -50,7 +101,7 @@ func (s *State) Put(bucket string, key, value []byte) error {
 // PutAll stores many pairs in bucket at once: all are on disk when it returns,
 // or none.
 func (s *State) PutAll(bucket string, pairs map[string][]byte) error {
-	err := s.db.Update(func(tx *bbolt.Tx) error {
+	err := s.change(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucketIfNotExists([]byte(bucket))
 		for k, v := range pairs {
 			if err == nil {
@@ -68,7 +119,7 @@ func (s *State) PutAll(bucket string, pairs map[string][]byte) error {
 // DeleteAll removes many keys from bucket at once, or none. It is no error if
 // one is not there.
 func (s *State) DeleteAll(bucket string, keys [][]byte) error {
-	err := s.db.Update(func(tx *bbolt.Tx) error {
+	err := s.change(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte(bucket))
 		if b == nil {
 			return nil
@@ -105,7 +156,7 @@ func (s *State) Get(bucket string, key []byte) ([]byte, error) {
 
 // Delete removes key from bucket. It is no error if it is not there.
 func (s *State) Delete(bucket string, key []byte) error {
-	err := s.db.Batch(func(tx *bbolt.Tx) error {
+	err := s.change(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket([]byte(bucket)); b != nil {
 			return b.Delete(key)
 		}

@@ -6,6 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
 )
 
 func TestState(t *testing.T) {
@@ -85,5 +88,69 @@ func TestStateRefusals(t *testing.T) {
 			s.Close()
 			t.Errorf("%s was opened", path)
 		}
+	}
+}
+
+// TestStateWritesTogether: changes that come while one is written share the
+// next write, and one of them that cannot be made fails alone.
+func TestStateWritesTogether(t *testing.T) {
+	s, err := OpenState(filepath.Join(t.TempDir(), "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const n = 20
+	commits := func() (id int) {
+		if err := s.db.View(func(tx *bbolt.Tx) error { id = tx.ID(); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	before := commits()
+	s.writing.Lock() // another is being written
+	errs := make(chan error, 2*n)
+	for i := range n {
+		go func() { errs <- s.Put("leases", fmt.Appendf(nil, "k%02d", i), []byte("v")) }()
+		go func() { errs <- s.Delete("leases", fmt.Appendf(nil, "absent%02d", i)) }()
+	}
+	for gathered := 0; gathered < 2*n; {
+		time.Sleep(time.Millisecond)
+		s.mu.Lock()
+		gathered = len(s.waiting)
+		s.mu.Unlock()
+	}
+	s.writing.Unlock()
+	for range 2 * n {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := commits() - before; n != 1 {
+		t.Errorf("%d writes, want one", n)
+	}
+
+	s.writing.Lock()
+	for _, key := range []string{"a", "", "b"} {
+		go func() { errs <- s.Put("mixed", []byte(key), []byte("v")) }()
+	}
+	for gathered := 0; gathered < 3; {
+		time.Sleep(time.Millisecond)
+		s.mu.Lock()
+		gathered = len(s.waiting)
+		s.mu.Unlock()
+	}
+	s.writing.Unlock()
+	failed := 0
+	for range 3 {
+		if err := <-errs; err != nil {
+			failed++
+		}
+	}
+	var kept []string
+	if err := s.ForEach("mixed", func(k, _ []byte) error { kept = append(kept, string(k)); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if failed != 1 || fmt.Sprint(kept) != "[a b]" {
+		t.Errorf("%d failed, kept %v", failed, kept)
 	}
 }
