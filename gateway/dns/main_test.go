@@ -90,8 +90,8 @@ func soaTTL(t testing.TB, m *dns.Msg) uint32 {
 type memoryStore struct {
 	mu      sync.Mutex
 	buckets map[string]map[string]string
-	fail    func(key string) (keep bool, err error) // of Put
-	puts    int
+	fail    func(key string) (keep bool, err error) // of Put and PutAll
+	puts    int                                     // calls of both
 }
 
 func newMemoryStore() *memoryStore {
@@ -111,6 +111,25 @@ func (m *memoryStore) Put(bucket string, key, value []byte) error {
 			m.buckets[bucket] = map[string]string{}
 		}
 		m.buckets[bucket][string(key)] = string(value)
+	}
+	return err
+}
+
+func (m *memoryStore) PutAll(bucket string, pairs map[string][]byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.puts++
+	keep, err := true, error(nil)
+	if m.fail != nil {
+		keep, err = m.fail("")
+	}
+	if m.buckets[bucket] == nil {
+		m.buckets[bucket] = map[string]string{}
+	}
+	for k, v := range pairs {
+		if keep {
+			m.buckets[bucket][k] = string(v)
+		}
 	}
 	return err
 }

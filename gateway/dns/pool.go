@@ -1,11 +1,9 @@
 package dns
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -50,10 +48,12 @@ func DefaultPool6() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 's', 'a', 'l', 'l', 'y'}), 64)
 }
 
-// Store keeps leases over a restart. Put returns when the value is kept; the
-// bytes given to fn are valid until it returns.
+// Store keeps leases over a restart. Put returns when the value is kept, and
+// PutAll when all are, or an error and none or all are; the bytes given to fn are
+// valid until it returns.
 type Store interface {
 	Put(bucket string, key, value []byte) error
+	PutAll(bucket string, pairs map[string][]byte) error
 	ForEach(bucket string, fn func(k, v []byte) error) error
 	Delete(bucket string, key []byte) error
 }
@@ -87,14 +87,15 @@ const rememberEnded = 1024
 
 // leases of one sandbox.
 type leases struct {
-	// granting is held by whoever adds a lease, through the write to the
+	// granting is held by whoever adds leases, through the write to the
 	// Store; mu only to change the maps, so that a lookup never waits for a
 	// disk.
 	granting sync.Mutex
-	unsure   string // the host whose Put failed: it may be kept or not
-	ended    bool   // guarded by granting
+	unsure   []string // the hosts whose PutAll failed: they may be kept or not
+	ended    bool     // guarded by granting
 
 	mu     sync.RWMutex
+	wishes []*wish // nobody has begun to grant them
 	byHost map[string]uint32
 	hosts  []string // by offset - firstLease; "" was skipped
 }
@@ -223,11 +224,8 @@ func (p *Pool) Forget(sandboxID string) error {
 	defer l.granting.Unlock()
 	l.ended = true
 	hosts := slices.Collect(maps.Keys(l.byHost))
-	if l.unsure != "" {
-		hosts = append(hosts, l.unsure)
-	}
-	for _, host := range hosts {
-		if err := p.o.Store.Delete(bucketLeases, leaseKey(sandboxID, host)); err != nil {
+	for _, host := range append(hosts, l.unsure...) {
+		if err := p.o.Store.Delete(bucketLeases, []byte(leaseKey(sandboxID, host))); err != nil {
 			return fmt.Errorf("forget sandbox %q: %w", sandboxID, err)
 		}
 	}
@@ -258,57 +256,6 @@ func (p *Pool) of(sandboxID string) (*leases, error) {
 	return l, nil
 }
 
-// grant adds a lease for host at an offset below size.
-//
-// A Put that failed may have been kept all the same. Were its offset given to
-// another name, the two would share it after a restart; so that very Put is
-// repeated first, until it is known to be kept.
-func (p *Pool) grant(l *leases, sandboxID, host string, size uint32) (uint32, error) {
-	if host == "" || len(host) > maxName || strings.IndexByte(host, 0) >= 0 {
-		return 0, errors.New("host is not valid")
-	}
-	host = strings.Clone(host) // it may be a part of something larger
-	l.granting.Lock()
-	defer l.granting.Unlock()
-	if l.ended {
-		return 0, ErrEnded
-	}
-	if l.unsure != "" {
-		if err := p.add(l, sandboxID, l.unsure, math.MaxUint32); err != nil {
-			return 0, err
-		}
-	}
-	if off, ok := l.offsetOf(host); ok {
-		return off, nil
-	}
-	if len(l.byHost) >= p.o.MaxLeases {
-		return 0, ErrPoolExhausted
-	}
-	if err := p.add(l, sandboxID, host, size); err != nil {
-		return 0, err
-	}
-	off, _ := l.offsetOf(host)
-	return off, nil
-}
-
-// add puts the next offset's lease to host into the Store, then into l.
-func (p *Pool) add(l *leases, sandboxID, host string, size uint32) error {
-	off := firstLease + uint32(len(l.hosts))
-	for p.reserved[off] {
-		off++
-	}
-	if off >= size {
-		return ErrPoolExhausted
-	}
-	l.unsure = host
-	if err := p.o.Store.Put(bucketLeases, leaseKey(sandboxID, host), binary.BigEndian.AppendUint32(nil, off)); err != nil {
-		return fmt.Errorf("keep: %w", err)
-	}
-	l.unsure = ""
-	l.put(host, off)
-	return nil
-}
-
 func (l *leases) offsetOf(host string) (uint32, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -328,6 +275,4 @@ func (l *leases) put(host string, off uint32) {
 	l.byHost[host] = off
 }
 
-func leaseKey(sandboxID, host string) []byte {
-	return []byte(sandboxID + "\x00" + host)
-}
+func leaseKey(sandboxID, host string) string { return sandboxID + "\x00" + host }

@@ -389,6 +389,7 @@ func TestPoolConcurrent(t *testing.T) {
 type nowhere struct{}
 
 func (nowhere) Put(string, []byte, []byte) error              { return nil }
+func (nowhere) PutAll(string, map[string][]byte) error        { return nil }
 func (nowhere) ForEach(string, func(k, v []byte) error) error { return nil }
 func (nowhere) Delete(bucket string, key []byte) error        { return nil }
 

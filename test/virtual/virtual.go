@@ -116,6 +116,16 @@ func (s *Store) Put(bucket string, k, v []byte) error {
 	return nil
 }
 
+// PutAll keeps all pairs.
+func (s *Store) PutAll(bucket string, pairs map[string][]byte) error {
+	for k, v := range pairs {
+		if err := s.Put(bucket, []byte(k), v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Delete drops what is kept under k.
 func (s *Store) Delete(bucket string, k []byte) error {
 	s.mu.Lock()
