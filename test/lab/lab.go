@@ -29,6 +29,7 @@ type Lab struct {
 	home    netns.NsHandle
 	snoop   *snoop
 	count   atomic.Int64 // of names that are used once
+	watches atomic.Int64 // made so far
 	mu      sync.Mutex
 	closers []func() error
 }

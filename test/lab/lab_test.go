@@ -82,6 +82,21 @@ func TestLinksGoWithTheirTest(t *testing.T) {
 	}
 }
 
+// TestWatchesGiveTheirAddressesBack: there may be more of them, one after
+// another, than there are addresses, whatever else has taken a number.
+func TestWatchesGiveTheirAddressesBack(t *testing.T) {
+	l := lab.New(t)
+	for range 110 {
+		t.Run("", func(t *testing.T) {
+			w := l.Watch(t)
+			if n := w.Packets(t); n != 0 {
+				t.Errorf("%d packets before any was sent", n)
+			}
+			l.Unique("x")
+		})
+	}
+}
+
 // TestStraysAreCounted holds that the counters of the net count: a packet
 // from the gateway's host with another source must be seen.
 func TestStraysAreCounted(t *testing.T) {

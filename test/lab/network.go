@@ -118,6 +118,24 @@ func configure(name string, addresses ...string) error {
 	return netlink.LinkSetUp(link)
 }
 
+// takeAddresses takes addresses of a link away again.
+func takeAddresses(name string, addresses ...string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	for _, a := range addresses {
+		addr, err := netlink.ParseAddr(a)
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrDel(link, addr); err != nil {
+			return fmt.Errorf("take address %s from %s: %w", a, name, err)
+		}
+	}
+	return nil
+}
+
 func route(name, to, via string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

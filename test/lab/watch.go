@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -28,18 +29,20 @@ func (w *Watch) all() []netip.Addr {
 	return []netip.Addr{w.IP4, w.IP6, w.Group4, w.Group6, w.Link6, w.Broadcast}
 }
 
-// Watch takes a pair of addresses for one test.
+// watchMost is how many watches there may be at once.
+const watchMost = 100
+
+// Watch takes a pair of addresses for one test, which gives them back.
 func (l *Lab) Watch(t testing.TB) *Watch {
 	t.Helper()
-	n := byte(l.count.Add(1) % 100)
+	n := byte(l.watches.Add(1) % watchMost)
 	w := &Watch{lab: l, IP4: netip.AddrFrom4([4]byte{203, 0, 113, 100 + n}),
 		IP6:    netip.MustParseAddr(fmt.Sprintf("2001:db8:1::1%02d", n)),
 		Group4: netip.AddrFrom4([4]byte{239, 9, 9, 100 + n}), Group6: netip.MustParseAddr(fmt.Sprintf("ff0e::9:1%02d", n)),
 		Link6: netip.MustParseAddr(fmt.Sprintf("fe80::9:1%02d", n)), Broadcast: netip.MustParseAddr("203.0.113.255"),
 		table: &nftables.Table{Family: nftables.TableFamilyINet, Name: l.Unique("watch")}}
-	err := l.Net.Do(func() error {
-		return configure(netName, w.IP4.String()+"/24", w.IP6.String()+"/64", w.Link6.String()+"/64")
-	})
+	own := []string{w.IP4.String() + "/24", w.IP6.String() + "/64", w.Link6.String() + "/64"}
+	err := l.Net.Do(func() error { return configure(netName, own...) })
 	if err == nil {
 		err = l.snoop.with(w.load)
 	}
@@ -47,7 +50,9 @@ func (l *Lab) Watch(t testing.TB) *Watch {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		err := l.snoop.with(func(c *nftables.Conn) error { c.DelTable(w.table); return c.Flush() })
+		err := errors.Join(
+			l.snoop.with(func(c *nftables.Conn) error { c.DelTable(w.table); return c.Flush() }),
+			l.Net.Do(func() error { return takeAddresses(netName, own...) }))
 		if err != nil {
 			t.Error(err)
 		}
