@@ -107,7 +107,9 @@ func (f *front) Addr() net.Addr { return &net.TCPAddr{} }
 func (f *front) plain(c *conn) { f.hand(c, c.client) }
 
 // tls serves HTTP on the clear side of t, by the protocol that was agreed.
-func (f *front) tls(c *conn, t *tls.Conn) { f.hand(c, &clearConn{Conn: t, c: c}) }
+func (f *front) tls(c *conn, t *tls.Conn, h *helloConn) {
+	f.hand(c, &clearConn{Conn: t, c: c, below: h})
+}
 
 func (f *front) hand(c *conn, nc net.Conn) {
 	fc := &frontConn{Conn: nc, c: c}
@@ -163,8 +165,32 @@ func (f *frontConn) CloseWrite() error {
 // done, so its first read may bring that.
 type clearConn struct {
 	*tls.Conn
-	c    *conn
-	read bool
+	c     *conn
+	below *helloConn
+	read  bool
+
+	gathering sync.Mutex // held while records are gathered
+}
+
+// Write encrypts p, and sends the records of a long one together.
+func (t *clearConn) Write(p []byte) (n int, err error) {
+	if len(p) > maxPlain {
+		t.gathering.Lock()
+		defer t.gathering.Unlock()
+	}
+	for err == nil && len(p)-n > maxPlain {
+		piece := p[n:min(len(p), n+maxGathered)]
+		t.below.gather()
+		_, err = t.Conn.Write(piece)
+		if err = errors.Join(err, t.below.send()); err == nil {
+			n += len(piece)
+		}
+	}
+	if err == nil && n < len(p) {
+		k, werr := t.Conn.Write(p[n:])
+		return n + k, werr
+	}
+	return n, err
 }
 
 func (t *clearConn) Read(p []byte) (int, error) {

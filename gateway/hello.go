@@ -71,9 +71,10 @@ func (c *conn) serveTLS(ctx context.Context, first []byte, refusal *policy.Decis
 	case err != nil:
 		c.helloFailed(h, err, d, recorded)
 	default:
+		h.done, h.last = true, nil
 		state := server.ConnectionState()
 		c.noteTLS(func(t *audit.TLS) { t.Version, t.ALPN = tlsVersion(state.Version), state.NegotiatedProtocol })
-		c.g.front.tls(c, server)
+		c.g.front.tls(c, server, h)
 	}
 }
 
@@ -233,50 +234,4 @@ func handshakeDetail(err error) string {
 		return "timeout"
 	}
 	return "the connection was reset"
-}
-
-// helloConn is the transport of a handshake that may be abandoned: until the
-// gateway has decided to answer, it keeps what it reads and writes nothing.
-type helloConn struct {
-	*meter
-	recording bool // a ClientHello is being read
-	answering bool // the gateway answers
-	seen      []byte
-	last      []byte // of what came after the ClientHello: its end, a few bytes
-}
-
-var errHelloTooLong = errors.New("the ClientHello is too long")
-
-func (h *helloConn) Read(p []byte) (int, error) {
-	if !h.recording && h.answering {
-		n, err := h.meter.Read(p)
-		if n > 0 {
-			end := append(h.last, p[max(0, n-plainAlertLen):n]...)
-			h.last = append(h.last[:0], end[max(0, len(end)-plainAlertLen):]...)
-		}
-		return n, err
-	}
-	if len(h.seen) >= maxHello {
-		return 0, errHelloTooLong
-	}
-	n, err := h.meter.Read(p)
-	h.seen = append(h.seen, p[:n]...)
-	return n, err
-}
-
-func (h *helloConn) Write(p []byte) (int, error) {
-	if !h.answering {
-		return len(p), nil // crypto/tls's own alert; the gateway sends its own
-	}
-	h.seen = nil
-	return h.meter.Write(p)
-}
-
-// take returns the bytes that were read, to be relayed as they came.
-func (h *helloConn) take() []byte { return append(h.seen, h.meter.held...) }
-
-// alert sends a fatal alert in a plain record.
-func (h *helloConn) alert(code byte) {
-	_ = h.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = h.meter.Write([]byte{21, 3, 3, 0, 2, 2, code}) // the connection is closed next in any case
 }

@@ -228,16 +228,24 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// bufferPool lends copy buffers.
-type bufferPool struct{ p sync.Pool }
+// bufferPool lends copy buffers of one size.
+type bufferPool struct {
+	size int
+	p    sync.Pool
+}
 
-const bufferSize = 32 << 10
+// Sizes of copy buffers, in bytes. A relay holds one of the first while it
+// waits.
+const (
+	bufferSize = 32 << 10
+	bulkSize   = 64<<10 + maxRecord
+)
 
 func (b *bufferPool) get() *[]byte {
 	if v, ok := b.p.Get().(*[]byte); ok {
 		return v
 	}
-	s := make([]byte, bufferSize)
+	s := make([]byte, b.size)
 	return &s
 }
 

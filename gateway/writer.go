@@ -11,8 +11,14 @@ import (
 	"sallyport/gateway/inject"
 )
 
-// buffers lends copy buffers to every relay and answer.
-var buffers bufferPool
+// buffers lends copy buffers to every relay and answer, and bulkBuffers to an
+// answer of which much has arrived.
+var (
+	buffers     = bufferPool{size: bufferSize}
+	bulkBuffers = bufferPool{size: bulkSize}
+	// recordBuffers lends what records are gathered in.
+	recordBuffers = bufferPool{size: bulkSize}
+)
 
 // answerWriter is the sandbox's side of an exchange. It sends on what has
 // come as soon as the upstream pauses, so that no stream is held back, and
@@ -95,23 +101,57 @@ func (w *answerWriter) ReadFrom(src io.Reader) (int64, error) {
 	var total int64
 	for {
 		n, err := src.Read(*bp)
-		if n > 0 {
-			m, werr := w.send((*bp)[:n])
-			total += int64(m)
-			if werr != nil {
-				return total, werr
-			}
-			if n < len(*bp) && w.written != w.x.length {
-				w.Flush()
-			}
+		var m int64
+		var werr error
+		if n >= len(*bp)/2 && err == nil && w.more() {
+			m, err, werr = w.bulk((*bp)[:n], src)
+		} else {
+			m, werr = w.pass((*bp)[:n], n < len(*bp))
 		}
+		total += m
 		switch {
+		case werr != nil:
+			return total, werr
 		case err == io.EOF:
 			return total, nil
 		case err != nil:
 			return total, err
 		}
 	}
+}
+
+// pass sends p on, at once if the upstream pauses behind it.
+func (w *answerWriter) pass(p []byte, pauses bool) (int64, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := w.send(p)
+	if err == nil && pauses && w.written != w.x.length {
+		w.Flush()
+	}
+	return int64(n), err
+}
+
+// maxRecord is the longest record of TLS, in bytes (RFC 8446, section 5.2).
+const maxRecord = 5 + 16<<10 + 256
+
+// more says whether another read of the answer's body has something at once:
+// so much has arrived that a whole record is in it.
+func (w *answerWriter) more() bool { return w.x.info.Waiting() >= maxRecord }
+
+// bulk sends on what was read together with what has arrived behind it: of
+// much that comes in small pieces each costs.
+func (w *answerWriter) bulk(begun []byte, src io.Reader) (sent int64, err, werr error) {
+	bp := bulkBuffers.get()
+	defer bulkBuffers.put(bp)
+	n := copy(*bp, begun)
+	for err == nil && len(*bp)-n >= maxRecord && w.more() {
+		var k int
+		k, err = src.Read((*bp)[n:])
+		n += k
+	}
+	sent, werr = w.pass((*bp)[:n], true)
+	return sent, err, werr
 }
 
 // connHijacker lets an HTTP/1.1 connection be taken over after 101.

@@ -14,6 +14,18 @@ type Info struct {
 	TLSVersion string        // "1.2" or "1.3"; "" without TLS
 	ALPN       string        // as negotiated; "" if nothing was
 	Connect    time.Duration // dial and handshake; 0 when reused
+
+	conn *conn // of HTTP/1.1
+}
+
+// Waiting is how many bytes of the answer's body, in their coding and of TLS,
+// have at least arrived and were not read yet. It is to be asked only before the
+// body has ended; over HTTP/2 it is 0.
+func (i *Info) Waiting() int {
+	if i.conn == nil {
+		return 0
+	}
+	return i.conn.waiting()
 }
 
 // Attempt is what a request has to say besides itself.

@@ -19,6 +19,7 @@ import (
 type conn struct {
 	net.Conn
 	pool    *Pool
+	raw     syscall.RawConn // nil: it has none
 	written atomic.Int64
 
 	once   sync.Once
@@ -28,7 +29,11 @@ type conn struct {
 }
 
 func newConn(nc net.Conn, p *Pool) *conn {
-	return &conn{Conn: nc, pool: p, ended: make(chan struct{}), closed: make(chan struct{})}
+	c := &conn{Conn: nc, pool: p, ended: make(chan struct{}), closed: make(chan struct{})}
+	if s, ok := nc.(syscall.Conn); ok {
+		c.raw, _ = s.SyscallConn() // of a closed one every use fails
+	}
+	return c
 }
 
 // An upstream that has answered early and closed resets what is still sent to
@@ -167,6 +172,9 @@ func (t *trip) report(resp *http.Response) {
 	if resp != nil && resp.TLS != nil {
 		t.info.TLSVersion = strings.TrimPrefix(tls.VersionName(resp.TLS.Version), "TLS ")
 		t.info.ALPN = resp.TLS.NegotiatedProtocol
+	}
+	if t.info.ALPN != "h2" {
+		t.info.conn = underlying(t.conn)
 	}
 }
 
