@@ -64,7 +64,7 @@ func (g *Gateway) serveConn(ctx context.Context, nc net.Conn, in *Inbound) {
 	c := &conn{g: g, snap: g.snap.Load(), id: audit.NewID(), started: g.Now(), client: newMeter(nc),
 		src: addrPort(nc.RemoteAddr()), dst: addrPort(nc.LocalAddr())}
 	defer c.survive()
-	g.memory.connected()
+	g.idle.note()
 	sb, ok := in.Identify(c.src.Addr())
 	if !ok {
 		c.refuse(policy.Decision{Reason: policy.UnknownSandbox, Message: "no sandbox claims this address"})

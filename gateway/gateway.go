@@ -126,7 +126,7 @@ type Gateway struct {
 	open       atomic.Int64
 	holds      holding
 	denied     atomic.Uint64
-	memory     collector
+	idle       idleCollector
 	opened     opened
 	serving    tracker // goroutines of serveConn
 	handling   tracker // goroutines of serveHTTP
@@ -205,7 +205,7 @@ func (g *Gateway) Run(ctx context.Context, grace time.Duration) error {
 			g.recheck()
 			g.live.expire(g.Now())
 			g.saveBudgets()
-			g.memory.tick()
+			g.idle.tick()
 			continue
 		case err := <-done:
 			return err
@@ -222,7 +222,6 @@ func (g *Gateway) Run(ctx context.Context, grace time.Duration) error {
 	g.serving.end()
 	g.handling.end()
 	<-done
-	g.memory.end()
 	g.saveBudgets()
 	return nil
 }

@@ -31,7 +31,7 @@ const (
 // question answers one DNS question of sb. Nothing is asked upstream: an
 // allowed name gets an address that stands for it in this sandbox alone.
 func (g *Gateway) question(sb *identity.Sandbox, q dns.Question) dns.Answer {
-	g.memory.asked(g.Now)
+	g.idle.note()
 	snap := g.snap.Load()
 	leaks := snap.leaks(sb, q.Name)
 	d, a := g.answer(snap, sb, q, leaks)

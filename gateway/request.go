@@ -62,7 +62,7 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 	if c.streams != nil && !c.streams.Taken(in.Method, in.Host, in.RequestURI) {
 		panic(http.ErrAbortHandler) // it is on record as refused
 	}
-	g.memory.asked(g.Now)
+	g.idle.note()
 	if in.ProtoMajor == 1 {
 		// Without it the server takes the body in before it answers, which a
 		// client that waits for the answer never lets end.
