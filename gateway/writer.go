@@ -103,7 +103,7 @@ func (w *answerWriter) ReadFrom(src io.Reader) (int64, error) {
 		n, err := src.Read(*bp)
 		var m int64
 		var werr error
-		if n >= len(*bp)/2 && err == nil && w.more() {
+		if err == nil && w.written+int64(n) != w.x.length && w.more() {
 			m, err, werr = w.bulk((*bp)[:n], src)
 		} else {
 			m, werr = w.pass((*bp)[:n], n < len(*bp))
