@@ -227,8 +227,9 @@ func (b *bench) snapshot(p *peers.Peer) snapshot {
 	return s
 }
 
-// settle is how long idle connections are left alone before they are weighed.
-const settle = 2 * time.Second
+// settle is how long connections are left alone before they are weighed as
+// idle: a process may give back what their opening took.
+const settle = 12 * time.Second
 
 // measure has one job done by way of a peer.
 func (b *bench) measure(id string, p *peers.Peer, j load.Job, round int) (report.Sample, error) {
