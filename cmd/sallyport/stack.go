@@ -78,6 +78,7 @@ type stack struct {
 	closers   []func() error
 
 	reloading sync.Mutex // held from the reading of a policy until it is in force
+	seen      filesSeen  // the files of the last load; guarded by reloading
 }
 
 // build makes a stack. Nothing serves yet, and no policy is in force.
@@ -218,6 +219,7 @@ func (st *stack) close() error {
 func (st *stack) reload() *policyfile.Diagnostics {
 	st.reloading.Lock()
 	defer st.reloading.Unlock()
+	st.seen = lookAt(st.loader.paths) // before they are read: what changes meanwhile has changed
 	snap, diags := st.loader.load()
 	e := &audit.Event{Kind: audit.KindPolicy, Phase: audit.PhaseEvent, Severity: audit.Info}
 	st.metrics.reloads.WithLabelValues(map[bool]string{true: "ok", false: "failed"}[snap != nil]).Inc()
