@@ -132,6 +132,53 @@ func TestCheckpointsStandAgainstARewrittenLog(t *testing.T) {
 	}
 }
 
+// TestAnAnchorCountsWithItsSignature: who may write the disk removes the
+// beginning of a signed log and appends an anchor that says so.
+func TestAnAnchorCountsWithItsSignature(t *testing.T) {
+	dir, key := signedLog(t)
+	o := VerifyOptions{Key: key.Public().(ed25519.PublicKey)}
+	list, err := segments(dir)
+	if err != nil || len(list) < 3 {
+		t.Fatalf("segments %v, %v", list, err)
+	}
+	forge, err := Open(Options{Dir: dir, Now: newClock().Now}) // it has no key
+	if err != nil {
+		t.Fatal(err)
+	}
+	forge.commitMu.Lock()
+	err = forge.anchor(list[2], 2, 1)
+	forge.commitMu.Unlock()
+	if err != nil || forge.Close() != nil {
+		t.Fatal(err)
+	}
+	for _, n := range list[:2] {
+		if err := os.Remove(filepath.Join(dir, segmentName(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rep, err := Verify(dir); err != nil || !rep.Anchored {
+		t.Errorf("without a key: %+v, %v", rep, err)
+	}
+	var b *Break
+	if _, err := VerifyWith(dir, o); !errors.As(err, &b) || !strings.Contains(b.Reason, "is not signed") {
+		t.Errorf("verify with the key: %v, want that the anchor is not signed", err)
+	}
+}
+
+// TestRetentionSignsItsAnchor: there is no moment at which a log that retention
+// has shortened does not verify with its key.
+func TestRetentionSignsItsAnchor(t *testing.T) {
+	_, key, _ := ed25519.GenerateKey(nil)
+	l := openTest(t, Options{Key: key, SegmentBytes: 2 << 10, RetainBytes: 6 << 10, CheckpointAge: 24 * time.Hour})
+	for i := range 60 {
+		write(t, l, fmt.Sprintf("h%d.test", i))
+	}
+	l.retain()
+	if rep, err := VerifyWith(l.o.Dir, VerifyOptions{Key: key.Public().(ed25519.PublicKey)}); err != nil || !rep.Anchored {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
 func TestCheckpointOfAnotherRecord(t *testing.T) {
 	_, key, _ := ed25519.GenerateKey(nil)
 	hash := sha256.Sum256([]byte("x"))

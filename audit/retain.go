@@ -38,12 +38,16 @@ func (l *Log) retain() {
 	}
 }
 
-// begin writes the anchor at the segment first and makes it durable, before
-// anything is removed.
+// begin writes the anchor at the segment first, signs it and makes it durable,
+// before anything is removed.
 func (l *Log) begin(first uint64, gone []uint64, bytes int64) bool {
 	l.commitMu.Lock()
 	defer l.commitMu.Unlock()
 	if l.fault.current() != nil || l.anchor(first, len(gone), bytes) != nil {
+		return false
+	}
+	l.checkpointDue(true)
+	if l.fault.current() != nil {
 		return false
 	}
 	l.forget(gone)

@@ -37,7 +37,7 @@ type Report struct {
 // VerifyOptions is what a verifier knows from elsewhere.
 type VerifyOptions struct {
 	// Key is the public key of the checkpoints. With it every checkpoint must be
-	// signed by it, and there must be one.
+	// signed by it, there must be one, and an anchor counts only if it is signed.
 	Key ed25519.PublicKey
 	// Expect are hashes of lines, hex SHA-256, by seq: heads of reports and
 	// checkpoints that were kept elsewhere. A log that has another record there,
@@ -91,8 +91,9 @@ func VerifyWith(dir string, o VerifyOptions) (Report, error) {
 			return rep, fmt.Errorf("audit log %s: %w", dir, c.err)
 		}
 	}
-	rep.join(checks)
-	rep.signatures(checks, o)
+	rep.signatures(checks)
+	rep.join(checks, o)
+	rep.expected(checks, o)
 	if rep.Broken != nil {
 		return rep, rep.Broken
 	}
@@ -145,8 +146,11 @@ func checkAll(dir string, files []*os.File, list []uint64, o VerifyOptions) []*s
 }
 
 // join follows the chain from segment to segment.
-func (r *Report) join(checks []*segmentCheck) {
+func (r *Report) join(checks []*segmentCheck, o VerifyOptions) {
 	notes := collectNotes(checks)
+	if o.Key != nil { // who may write the disk can append an anchor, but not sign it
+		notes.signed, notes.upto = true, r.SignedSeq
+	}
 	var before *segmentCheck // the last one that had a record
 	for i, c := range checks {
 		r.Bytes += c.bytes
@@ -169,11 +173,9 @@ func (r *Report) join(checks []*segmentCheck) {
 	}
 }
 
-// signatures sums up the checkpoints and what was expected.
-func (r *Report) signatures(checks []*segmentCheck, o VerifyOptions) {
-	met := 0
+// signatures sums up the checkpoints.
+func (r *Report) signatures(checks []*segmentCheck) {
 	for _, c := range checks {
-		met += c.met
 		r.Checkpoints += c.checkpoints
 		r.SignedSeq = max(r.SignedSeq, c.signed)
 		for key := range c.keys {
@@ -183,7 +185,14 @@ func (r *Report) signatures(checks []*segmentCheck, o VerifyOptions) {
 		}
 	}
 	slices.Sort(r.Keys)
-	want := 0
+}
+
+// expected compares what is there with what the verifier knows.
+func (r *Report) expected(checks []*segmentCheck, o VerifyOptions) {
+	met, want := 0, 0
+	for _, c := range checks {
+		met += c.met
+	}
 	for seq := range o.Expect {
 		if seq >= r.FirstSeq { // what retention removed cannot be met
 			want++
@@ -211,11 +220,16 @@ func (r *Report) link(before, c *segmentCheck, notes notes) {
 		if c.first.seq == 1 && c.first.prev == [32]byte{} {
 			return
 		}
-		if notes.anchors[anchor{c.first.seq, c.first.prev}] {
+		at, there := notes.anchors[anchor{c.first.seq, c.first.prev}]
+		if there && (!notes.signed || at <= notes.upto) {
 			r.Anchored = true
 			return
 		}
-		r.broken(&Break{File: c.path, Line: 1, Seq: c.first.seq, Reason: fmt.Sprintf("the log begins with record %d, and no anchor says so", c.first.seq)})
+		which := "no anchor says so"
+		if there {
+			which = fmt.Sprintf("the anchor that says so, record %d, is not signed", at)
+		}
+		r.broken(&Break{File: c.path, Line: 1, Seq: c.first.seq, Reason: fmt.Sprintf("the log begins with record %d, and %s", c.first.seq, which)})
 		return
 	}
 	if r.Broken != nil {
@@ -262,19 +276,22 @@ type anchor struct {
 
 // notes are what events of kind audit explain.
 type notes struct {
-	anchors map[anchor]bool
-	torn    map[string]bool // segments left with half a line at their end
+	anchors map[anchor]uint64 // the record that first says so
+	torn    map[string]bool   // segments left with half a line at their end
+	signed  bool              // anchors count only up to the record upto
+	upto    uint64
 }
 
 func collectNotes(checks []*segmentCheck) notes {
-	all := notes{anchors: make(map[anchor]bool), torn: make(map[string]bool)}
+	all := notes{anchors: make(map[anchor]uint64), torn: make(map[string]bool)}
 	for _, c := range checks {
 		for _, n := range c.notes {
 			switch n.Action {
 			case ActionAnchor:
 				a := anchor{seq: n.Seq}
-				if k, err := hex.Decode(a.prev[:], []byte(n.Hash[:min(len(n.Hash), 64)])); err == nil && k == 32 {
-					all.anchors[a] = true
+				k, err := hex.Decode(a.prev[:], []byte(n.Hash[:min(len(n.Hash), 64)]))
+				if _, there := all.anchors[a]; err == nil && k == 32 && !there {
+					all.anchors[a] = n.at
 				}
 			case ActionTorn:
 				all.torn[n.Segment] = true

@@ -21,7 +21,7 @@ type segmentCheck struct {
 	lastHash    [32]byte
 	firstIntact bool  // the second record confirms the first
 	torn        int64 // bytes after the last newline
-	notes       []*Note
+	notes       []placedNote
 	broken      *Break
 	err         error
 
@@ -32,6 +32,12 @@ type segmentCheck struct {
 	keys        map[string]bool
 
 	doubt *doubt
+}
+
+// placedNote is a note with the number of its record.
+type placedNote struct {
+	*Note
+	at uint64
 }
 
 // doubt is a broken link of which it is not known yet which end is at fault.
@@ -139,7 +145,7 @@ func (c *segmentCheck) note(line []byte) {
 	if err != nil || e.Note == nil {
 		return
 	}
-	c.notes = append(c.notes, e.Note)
+	c.notes = append(c.notes, placedNote{e.Note, c.last.seq})
 	if e.Note.Action == ActionCheckpoint {
 		c.checkpoint(e.Note)
 	}
