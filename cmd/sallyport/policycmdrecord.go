@@ -26,7 +26,7 @@ func (f *explainFlags) explainRecord() error {
 	}
 	if e == nil {
 		return &exit{code: exitFailed, err: fmt.Errorf("no record %s in the audit logs below %s", f.record, state),
-			hint: "name the gateway's state folder with --state; the daemon's is /var/lib/sallyport"}
+			hint: "name the gateway's state folder with --state, as its daemon file does"}
 	}
 	q, ok := requestOf(e)
 	if !ok || e.Sandbox == nil {

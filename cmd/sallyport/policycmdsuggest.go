@@ -73,7 +73,7 @@ func (f *suggestFlags) suggest(w io.Writer) error {
 	dirs := logFolders(state)
 	if !anyLog(dirs) {
 		return &exit{code: exitFailed, err: fmt.Errorf("no audit log below %s", state),
-			hint: "name the gateway's state folder with --state; the daemon's is /var/lib/sallyport"}
+			hint: "name the gateway's state folder with --state, as its daemon file does"}
 	}
 	if f.sandbox != "" {
 		var names []string

@@ -57,17 +57,6 @@ func (f *runFlags) settings() (settings, error) {
 	return s, err
 }
 
-// configuredPolicy is the policy of the user's configuration, or an error
-// that says how to get one.
-func configuredPolicy(p paths) ([]string, error) {
-	dir := filepath.Join(p.config, "policy.d")
-	if _, err := os.Stat(dir); err == nil {
-		return []string{dir}, nil
-	}
-	return nil, &exit{code: exitFailed, err: fmt.Errorf("no policy: no --policy was given and there is no %s; without a policy nothing is allowed", dir),
-		hint: "sallyport init writes a starter policy; then: sallyport run --policy sallyport.hcl -- COMMAND"}
-}
-
 func deniedMode(s string) (gateway.DeniedMode, error) {
 	switch s {
 	case "", "explain":

@@ -123,7 +123,7 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 		return nil, err
 	}
 	if len(s.policy) == 0 {
-		if s.policy, err = configuredPolicy(p); err != nil {
+		if s.policy, err = policyFolder(p); err != nil {
 			return nil, err
 		}
 	}

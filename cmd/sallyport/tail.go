@@ -138,7 +138,7 @@ func noLog(state string) error {
 		return &exit{code: exitFailed, err: fmt.Errorf("audit log below %s: permission denied", state), hint: "it is its owner's alone: be that user, or root"}
 	}
 	return &exit{code: exitFailed, err: fmt.Errorf("no audit log below %s", state),
-		hint: "name the gateway's state folder with --state; the daemon's is /var/lib/sallyport"}
+		hint: "name the gateway's state folder with --state, as its daemon file does"}
 }
 
 // pipeClosed forgives a reader that has seen enough.
@@ -147,15 +147,6 @@ func pipeClosed(err error) error {
 		return nil
 	}
 	return err
-}
-
-// stateFolder is the folder that a flag names, or the user's own.
-func stateFolder(flag string) (string, error) {
-	if flag != "" {
-		return filepath.Abs(flag)
-	}
-	p, err := userPaths()
-	return p.state, err
 }
 
 // logFolders are the places of logs below a state folder: the daemon's and,
