@@ -26,8 +26,11 @@ const (
 	// maxIdle bounds the idle connections of a sandbox with one set of ranges.
 	maxIdle = 512
 	// streamWindow is how much of a response an HTTP/2 stream may run ahead of
-	// a sandbox that reads slowly, in bytes.
-	streamWindow = 1 << 20
+	// a sandbox that reads slowly, in bytes, and connWindow all of a connection
+	// together. A thousand that are not read stay within the latter, and stop no
+	// other.
+	streamWindow = 256 << 10
+	connWindow   = 256 << 20
 	// pingAfter and pingTimeout find an HTTP/2 connection that is dead.
 	pingAfter   = 30 * time.Second
 	pingTimeout = 15 * time.Second
@@ -319,9 +322,10 @@ func (p *Pool) newTransport(client *tls.Certificate, http1 bool) *http.Transport
 		ForceAttemptHTTP2:      !http1,
 		Protocols:              &protocols,
 		HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerStream: streamWindow,
-			SendPingTimeout:           pingAfter,
-			PingTimeout:               pingTimeout,
+			MaxReceiveBufferPerStream:     streamWindow,
+			MaxReceiveBufferPerConnection: connWindow,
+			SendPingTimeout:               pingAfter,
+			PingTimeout:                   pingTimeout,
 		},
 	}
 }
