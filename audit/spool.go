@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,14 +33,21 @@ type SpoolOptions struct {
 }
 
 // Spool keeps the notices for one sink on disk until the sink has accepted
-// them, in order, each at least once.
+// them, in order, each at least once. What the disk does not take is kept in
+// memory, and put there as soon as it does.
 type Spool struct {
-	o       SpoolOptions
-	bucket  string
+	o      SpoolOptions
+	bucket string
+	wake   chan struct{}
+
 	mu      sync.Mutex
-	next    uint64
-	waiting int
-	wake    chan struct{}
+	next    uint64          // key of the next notice on disk
+	past    uint64          // notices with a key below are done with, though they may be on disk
+	left    [][]byte        // their keys, where they could not be removed
+	waiting int             // on disk
+	held    []*spooled      // in memory, later than those on disk
+	lost    map[string]bool // IDs of alerts of which the sink was told nothing, because it was given up
+	owed    owed
 
 	lastErr string // of the delivery that failed last; "" since one was accepted
 
@@ -69,7 +75,7 @@ func NewSpool(o SpoolOptions) (*Spool, error) {
 	if o.Count == nil {
 		o.Count = func(string, string) {}
 	}
-	s := &Spool{o: o, bucket: "spool/" + o.Name, wake: make(chan struct{}, 1)}
+	s := &Spool{o: o, bucket: "spool/" + o.Name, wake: make(chan struct{}, 1), lost: make(map[string]bool)}
 	err := o.State.ForEach(s.bucket, func(k, v []byte) error {
 		if len(k) == 8 {
 			s.waiting++
@@ -90,27 +96,28 @@ func setDefault(d *time.Duration, v time.Duration) {
 type spooled struct {
 	Since time.Time `json:"since"`
 	Alert Alert     `json:"alert"`
+
+	key []byte // on disk; nil: it is held. Guarded by mu.
 }
 
-// Put takes a notice. It is on disk when Put returns; the receiver is not
-// waited for. A full spool drops it, with an event.
+// Put takes a notice. It is on disk when Put returns, or in memory where the
+// disk does not take it, which has an event; the receiver is not waited for. A
+// full spool drops it, with an event.
 func (s *Spool) Put(a Alert) error {
-	b, err := json.Marshal(spooled{s.o.Now(), a})
-	if err != nil {
-		return err
-	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.waiting >= s.o.Limit {
-		err := fmt.Errorf("sink %q: %d notices wait already", s.o.Name, s.waiting)
+	if n := s.waiting + len(s.held); n >= s.o.Limit {
+		s.mu.Unlock()
+		err := fmt.Errorf("sink %q: %d notices wait already", s.o.Name, n)
 		s.drop(&a, err)
 		return err
 	}
-	if err := s.o.State.Put(s.bucket, key(s.next), b); err != nil {
-		return fmt.Errorf("sink %q: %w", s.o.Name, err)
+	first := len(s.held) == 0
+	s.held = append(s.held, &spooled{Since: s.o.Now(), Alert: a})
+	err := s.unhold()
+	s.mu.Unlock()
+	if err != nil && first {
+		s.event(ActionUndelivered, High, &a, fmt.Errorf("kept in memory, because it cannot be spooled: %w", err))
 	}
-	s.next++
-	s.waiting++
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -122,7 +129,7 @@ func (s *Spool) Put(a Alert) error {
 func (s *Spool) Waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.waiting
+	return s.waiting + len(s.held)
 }
 
 // Counts are the notices accepted and given up, and the attempts that failed.
@@ -148,21 +155,30 @@ func (s *Spool) ended(err error) {
 }
 
 // Run delivers until ctx ends. What is not accepted by then waits for the next
-// start.
+// start; what the disk does not take even then is given up.
 func (s *Spool) Run(ctx context.Context) error {
+	defer s.giveUpHeld()
 	wait := s.o.RetryFirst
 	failing := false
 	for {
-		k, item, err := s.oldest()
+		s.settle()
+		item, err := s.oldest()
 		if err != nil {
 			return fmt.Errorf("sink %q: %w", s.o.Name, err)
 		}
-		if k == nil {
+		if item == nil {
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-s.wake:
+			case <-s.unsettled():
 			}
+			continue
+		}
+		if s.untold(&item.Alert) {
+			s.drop(&item.Alert, errors.New("the sink was not told that it began, because that notice was given up"))
+			s.told(&item.Alert)
+			s.finish(item)
 			continue
 		}
 		err = s.deliver(ctx, item)
@@ -174,12 +190,13 @@ func (s *Spool) Run(ctx context.Context) error {
 		case err == nil:
 			s.sent.Add(1)
 			s.o.Count(item.Alert.Name, "sent")
-			s.remove(k)
+			s.told(&item.Alert)
+			s.finish(item)
 			failing, wait = false, s.o.RetryFirst
 			continue
 		case IsPermanent(err), s.o.Now().Sub(item.Since) > s.o.MaxAge:
 			s.drop(&item.Alert, err)
-			s.remove(k)
+			s.finish(item)
 			continue
 		}
 		s.failed.Add(1)
@@ -189,10 +206,8 @@ func (s *Spool) Run(ctx context.Context) error {
 			s.event(ActionUndelivered, High, &item.Alert, err)
 		}
 		// Half of the wait is by chance, so that many gateways do not come at once.
-		select {
-		case <-ctx.Done():
+		if !s.rest(ctx, wait/2+rand.N(wait/2+1)) {
 			return nil
-		case <-time.After(wait/2 + rand.N(wait/2+1)):
 		}
 		wait = min(2*wait, s.o.RetryMost)
 	}
@@ -200,24 +215,24 @@ func (s *Spool) Run(ctx context.Context) error {
 
 // oldest returns the notice that waits longest, nil if none does. One that
 // cannot be read is removed.
-func (s *Spool) oldest() (k []byte, item spooled, err error) {
-	stop := errors.New("stop")
-	var v []byte
-	err = s.o.State.ForEach(s.bucket, func(key, value []byte) error {
-		k, v = slices.Clone(key), slices.Clone(value)
-		return stop
-	})
-	if err != nil && !errors.Is(err, stop) {
-		return nil, item, err
+func (s *Spool) oldest() (*spooled, error) {
+	for {
+		k, v, held, err := s.first()
+		if err != nil || k == nil {
+			return held, err
+		}
+		item := &spooled{}
+		err = json.Unmarshal(v, item)
+		item.key = k
+		if err == nil {
+			return item, nil
+		}
+		s.drop(&item.Alert, fmt.Errorf("cannot be read in the spool: %w", err))
+		s.finish(item)
 	}
-	if k != nil && json.Unmarshal(v, &item) != nil {
-		s.remove(k)
-		return s.oldest()
-	}
-	return k, item, nil
 }
 
-func (s *Spool) deliver(ctx context.Context, item spooled) (err error) {
+func (s *Spool) deliver(ctx context.Context, item *spooled) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	defer func() {
@@ -226,33 +241,6 @@ func (s *Spool) deliver(ctx context.Context, item spooled) (err error) {
 		}
 	}()
 	return s.o.Sink.Send(ctx, item.Alert)
-}
-
-func (s *Spool) remove(k []byte) {
-	if err := s.o.State.Delete(s.bucket, k); err != nil {
-		s.o.Logger.Warn("notice not removed from spool", "sink", s.o.Name, "error", err)
-	}
-	s.mu.Lock()
-	s.waiting--
-	s.mu.Unlock()
-}
-
-func (s *Spool) drop(a *Alert, why error) {
-	s.dropped.Add(1)
-	s.o.Count(a.Name, "dropped")
-	s.event(ActionDropped, High, a, why)
-}
-
-// event records that delivery fails.
-func (s *Spool) event(action string, severity Severity, a *Alert, why error) {
-	s.o.Logger.Warn("notice not delivered", "sink", s.o.Name, "alert", a.Name, "action", action, "error", why)
-	err := s.o.Log.Write(&Event{
-		Kind: KindAudit, Phase: PhaseEvent, Severity: severity, Req: a.ID,
-		Message: fmt.Sprintf("alert %s to sink %s: %v", Escape(a.Name, 64), Escape(s.o.Name, 64), why), Note: &Note{Action: action},
-	})
-	if err != nil {
-		s.o.Logger.Error("failed delivery not recorded", "sink", s.o.Name, "error", err)
-	}
 }
 
 // Spools are the spools of the sinks that each name stands for. Notify is one
@@ -272,7 +260,7 @@ func (s Spools) Check(rules []AlertRule) error {
 }
 
 // Notify puts a notice into the spools of the sinks that it names. What cannot
-// be put has an event.
+// be put was dropped, and has an event.
 func (s Spools) Notify(a Alert) {
 	for _, name := range a.Notify {
 		for _, spool := range s[name] {
