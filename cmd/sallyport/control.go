@@ -123,6 +123,14 @@ type apiError struct {
 	Generation  uint64            `json:"generation,omitempty"` // in force, where another was expected
 }
 
+// problem is the error in one line, with the first of its diagnostics.
+func (e *apiError) problem() string {
+	if len(e.Diagnostics) == 0 {
+		return e.Error
+	}
+	return e.Error + ": " + string(e.Diagnostics[0])
+}
+
 // apiSandbox is a sandbox as the control socket shows it.
 type apiSandbox struct {
 	ID     string            `json:"id"`

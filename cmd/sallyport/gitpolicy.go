@@ -251,8 +251,11 @@ func (st *stack) followGit(ctx context.Context, g *gitPolicy, then func()) error
 
 // advance puts the newest commit in force, all of it or nothing.
 func (st *stack) advance(ctx context.Context, g *gitPolicy) (changed bool, err error) {
-	old := g.commit()
+	old, refused := g.commit(), g.refused
 	commit, err := g.fetch(ctx)
+	if g.refused != refused && err != nil {
+		st.refused(err.Error())
+	}
 	if err != nil || commit == "" {
 		return false, err
 	}

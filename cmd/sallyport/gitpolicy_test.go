@@ -138,6 +138,9 @@ func TestPolicyFollowsCommits(t *testing.T) {
 	}
 	r.commit()
 	step("a link", false, true, second)
+	if n := recordedRefusals(t, filepath.Join(st.own, "audit")); n != 2 {
+		t.Errorf("%d refusals of a policy are on record, want 2", n)
+	}
 	// What lies in the checkout is not the policy.
 	if err := os.WriteFile(filepath.Join(r.checkout, "policy.d/ci.hcl"), []byte("sandbox \"ci\" {\n  allow \"evil.test\" {}\n}\n"), 0o600); err != nil {
 		t.Fatal(err)

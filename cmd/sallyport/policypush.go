@@ -191,6 +191,7 @@ func (c *control) applyPolicy(w http.ResponseWriter, r *http.Request) {
 	out, refused := c.compared(in)
 	switch {
 	case refused != nil:
+		c.d.stack.refused(refused.problem())
 		respond(w, http.StatusUnprocessableEntity, *refused)
 		return
 	case in.CheckGeneration != nil && *in.CheckGeneration != out.Generation:

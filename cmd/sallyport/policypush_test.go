@@ -94,6 +94,9 @@ func TestPolicyIsPushed(t *testing.T) {
 			t.Errorf("%s: %d %+v", name, code, failed)
 		}
 	}
+	if n := recordedRefusals(t, filepath.Join(dir, "state", "audit")); n != 2 {
+		t.Errorf("%d refusals of a policy are on record, want 2", n)
+	}
 	for name, in := range map[string]apiApply{
 		"a test file": {Files: map[string]string{"ci_test.hcl": ""}},
 		"a hidden":    {Files: map[string]string{".x.hcl": ""}},
@@ -134,6 +137,20 @@ func TestPolicyIsPushed(t *testing.T) {
 	if ask(t, d, http.MethodGet, "/v1/policy", nil, &p); !p.Changed {
 		t.Error("a file that is not what is in force is shown for it")
 	}
+}
+
+// recordedRefusals counts the records of policies that were not taken.
+func recordedRefusals(t *testing.T, dir string) (n int) {
+	t.Helper()
+	for e, err := range audit.Read(t.Context(), []string{dir}, audit.Filter{Kind: string(audit.KindPolicy)}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Severity == audit.High && e.Error != nil {
+			n++
+		}
+	}
+	return n
 }
 
 func recordedCommit(t *testing.T, dir, commit string) bool {

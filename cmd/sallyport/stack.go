@@ -221,33 +221,41 @@ func (st *stack) reload() *policyfile.Diagnostics {
 	defer st.reloading.Unlock()
 	st.seen = lookAt(st.loader.paths) // before they are read: what changes meanwhile has changed
 	snap, diags := st.loader.load()
-	e := &audit.Event{Kind: audit.KindPolicy, Phase: audit.PhaseEvent, Severity: audit.Info}
-	st.metrics.reloads.WithLabelValues(map[bool]string{true: "ok", false: "failed"}[snap != nil]).Inc()
 	if snap == nil {
-		e.Severity, e.Message = audit.High, "policy was not loaded; what was in force stays"
-		e.Error = &audit.Error{Class: "detail", Detail: firstProblem(diags)}
-		if p := st.gateway.Policy(); p != nil {
-			e.Policy = &audit.Policy{Generation: p.Generation(), SHA256: p.SHA256()}
-		}
-	} else {
-		e.Message = "policy in force"
-		e.Policy = &audit.Policy{Generation: snap.Policy.Generation(), SHA256: snap.Policy.SHA256(), Commit: st.commit()}
-		if err := st.noted(snap.Policy.Generation()); err != nil {
-			st.settings.log.Error("generation of the policy was not kept", "error", err)
-		}
+		st.refused(firstProblem(diags))
+		return diags
 	}
+	st.metrics.reloads.WithLabelValues("ok").Inc()
+	if err := st.noted(snap.Policy.Generation()); err != nil {
+		st.settings.log.Error("generation of the policy was not kept", "error", err)
+	}
+	st.recordPolicy(&audit.Event{Severity: audit.Info, Message: "policy in force",
+		Policy: &audit.Policy{Generation: snap.Policy.Generation(), SHA256: snap.Policy.SHA256(), Commit: st.commit()}})
+	st.loader.warm(snap)
+	st.gateway.Swap(snap)
+	if err := st.alerts.swap(st.loader.alertSetup()); err != nil {
+		st.settings.log.Error("alerts of the policy are not in force", "error", err)
+	}
+	st.settings.log.Info("policy in force", "generation", snap.Policy.Generation(), "sha256", snap.Policy.SHA256())
+	return diags
+}
+
+// refused records that a policy was not taken, whichever way it came.
+func (st *stack) refused(problem string) {
+	st.metrics.reloads.WithLabelValues("failed").Inc()
+	e := &audit.Event{Severity: audit.High, Message: "policy was not loaded; what was in force stays", Error: &audit.Error{Class: "detail", Detail: problem}}
+	if p := st.gateway.Policy(); p != nil {
+		e.Policy = &audit.Policy{Generation: p.Generation(), SHA256: p.SHA256()}
+	}
+	st.recordPolicy(e)
+}
+
+// recordPolicy writes an event about the policy.
+func (st *stack) recordPolicy(e *audit.Event) {
+	e.Kind, e.Phase = audit.KindPolicy, audit.PhaseEvent
 	if err := st.log.Write(e); err != nil {
 		st.settings.log.Error("change of policy was not recorded", "error", err)
 	}
-	if snap != nil {
-		st.loader.warm(snap)
-		st.gateway.Swap(snap)
-		if err := st.alerts.swap(st.loader.alertSetup()); err != nil {
-			st.settings.log.Error("alerts of the policy are not in force", "error", err)
-		}
-		st.settings.log.Info("policy in force", "generation", snap.Policy.Generation(), "sha256", snap.Policy.SHA256())
-	}
-	return diags
 }
 
 // firstProblem is the first error of a load, for one line of a record.
