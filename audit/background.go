@@ -37,6 +37,7 @@ func (l *Log) background() {
 		case <-houseTick.C:
 			l.keepHouse()
 		case <-l.wake:
+			l.saveSegment()
 			l.retain()
 		case <-retry.C:
 			waits = false

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // place is a position in the files of one log: a segment and the offset of a
@@ -159,11 +160,17 @@ func (c *cursor) skip() error {
 
 // advance moves to the next segment if there is one and nothing more can come
 // in this one: the log writes nothing to a segment after its successor exists.
-// It also follows a segment that was deleted and written again.
+// It also follows a segment that was deleted and written again, and a log that
+// was deleted and begins anew.
 func (c *cursor) advance() (bool, error) {
 	list, err := segments(c.dir)
 	if err != nil {
 		return false, err
+	}
+	if c.anew(list) {
+		c.close()
+		c.at, c.line = place{n: list[0]}, 1
+		return true, nil
 	}
 	for _, n := range list {
 		if n > c.at.n {
@@ -176,6 +183,50 @@ func (c *cursor) advance() (bool, error) {
 		}
 	}
 	return false, c.reopen()
+}
+
+// anew reports whether the segments in list are of another log than the one that
+// is read: the segment's name is one with another beginning, or it is gone and
+// those before it are written.
+func (c *cursor) anew(list []uint64) bool {
+	if c.until != (place{}) || c.at.n == 0 || len(list) == 0 {
+		return false
+	}
+	last := list[len(list)-1]
+	_, there := slices.BinarySearch(list, c.at.n)
+	switch {
+	case there:
+		return c.f != nil && c.another()
+	case last > c.at.n:
+		return false
+	case c.f == nil:
+		return true
+	}
+	held, err := c.f.Stat()
+	if err != nil {
+		return false
+	}
+	info, err := os.Stat(filepath.Join(c.dir, segmentName(last)))
+	// Nothing is written to a segment after its successor exists.
+	return err == nil && info.ModTime().After(held.ModTime())
+}
+
+// another reports whether the file that has the segment's name now begins with
+// another record than the open one. Written again, it has the same bytes.
+func (c *cursor) another() bool {
+	named, err := os.Open(c.path())
+	if err != nil {
+		return false
+	}
+	defer named.Close()
+	a, errA := named.Stat()
+	b, errB := c.f.Stat()
+	if errA != nil || errB != nil || os.SameFile(a, b) {
+		return false
+	}
+	now, errA := firstRecord(named)
+	was, errB := firstRecord(c.f)
+	return errA == nil && errB == nil && now != was
 }
 
 // reopen lets go of the open file if its name is another's now. What the
@@ -193,6 +244,9 @@ func (c *cursor) reopen() error {
 		return err
 	}
 	if !os.SameFile(named, held) {
+		if named.Size() == 0 {
+			return nil // what it begins with says which log it is of
+		}
 		c.close()
 	}
 	if named.Size() < c.at.off {

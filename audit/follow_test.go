@@ -121,6 +121,45 @@ func TestFollowFindsNewLogs(t *testing.T) {
 	}
 }
 
+// TestFollowGoesOnInALogThatBeginsAnew: the log is deleted with all that
+// remembers it, and numbers begin again at 1.
+func TestFollowGoesOnInALogThatBeginsAnew(t *testing.T) {
+	for name, n := range map[string]int{"in the first segment": 2, "in a later one": 30} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "audit")
+			fill := func(host string, n int) {
+				l, err := Open(Options{Dir: dir, SegmentBytes: 4 << 10})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for i := range n {
+					if err := l.Write(denial(fmt.Sprintf("%s%d.test", host, i))); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			fill("old", n)
+			done := make(chan struct{})
+			got := follow(t, []string{dir}, Filter{}, n+2, func() {
+				defer close(done)
+				time.Sleep(600 * time.Millisecond) // the follower has the last segment open
+				if err := os.RemoveAll(dir); err != nil {
+					t.Error(err)
+				}
+				fill("new", 2)
+			})
+			<-done
+			if want := "[new0.test new1.test]"; fmt.Sprint(got[n:]) != want {
+				t.Errorf("followed %v after the old, want %s", got[n:], want)
+			}
+		})
+	}
+}
+
 func TestFollowAcrossDeletionAndTornEnd(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
 	first := make(chan struct{})

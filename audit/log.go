@@ -37,6 +37,7 @@ type Log struct {
 	owed     []*Event  // about the log itself, that could not be written yet
 	signed   uint64    // seq of the last checkpoint
 	signedAt time.Time
+	saved    uint64   // segment whose number is remembered
 	known    []uint64 // closed segments, to notice when another hand removes one
 	busy     bool     // the last group had more than one caller
 	spare    *group   // to be used again
@@ -99,6 +100,7 @@ func openLog(o Options, open opener) (*Log, error) {
 	}
 	l.payOwed()
 	l.keepHouse()
+	l.saveSegment()
 	l.done.Go(l.background)
 	l.done.Go(l.keepIndex)
 	return l, nil
@@ -125,6 +127,7 @@ func (l *Log) Close() error {
 	l.late.Stop()
 	l.flushLate()
 	l.retry() // the last chance for the event of a gap
+	l.saveSegment()
 
 	l.commitMu.Lock()
 	defer l.commitMu.Unlock()

@@ -18,8 +18,12 @@ func (l *Log) recover() error {
 	if err != nil {
 		return err
 	}
+	used, err := l.usedSegment()
+	if err != nil {
+		return err
+	}
 	if len(list) == 0 {
-		f, n, err := l.create(1)
+		f, n, err := l.create(used + 1)
 		if err != nil {
 			return err
 		}
@@ -41,6 +45,19 @@ func (l *Log) recover() error {
 		f.Close()
 		return err
 	}
+	if used <= n {
+		return nil
+	}
+	// The segments up to used are gone. Readers may have been in them, and wait
+	// for a higher one.
+	next, after, err := l.create(used + 1)
+	if err != nil {
+		f.Close()
+		return err
+	}
+	l.retire()
+	l.known = append(l.known, n)
+	l.seg = segment{f: next, n: after, opened: l.o.Now()}
 	return nil
 }
 
@@ -172,6 +189,43 @@ func (l *Log) saveEnd() error {
 	}
 	v := binary.BigEndian.AppendUint64(nil, l.end.seq)
 	return l.o.State.Put(stateBucket, []byte(l.o.Dir), append(v, l.end.hash[:]...))
+}
+
+// usedKey is where stateBucket has the highest number of a segment that a log
+// has had.
+func usedKey(dir string) []byte { return []byte(dir + "\x00segment") }
+
+// usedSegment is the highest number that a segment has had, as far as it is
+// remembered. A segment of it or below that is gone is not made again.
+func (l *Log) usedSegment() (uint64, error) {
+	if l.o.State == nil {
+		return 0, nil
+	}
+	v, err := l.o.State.Get(stateBucket, usedKey(l.o.Dir))
+	if err != nil || len(v) != 8 {
+		return 0, err
+	}
+	return binary.BigEndian.Uint64(v), nil
+}
+
+// saveSegment remembers the number of the open segment.
+func (l *Log) saveSegment() {
+	if l.o.State == nil {
+		return
+	}
+	l.commitMu.Lock()
+	n, saved := l.seg.n, l.saved
+	l.commitMu.Unlock()
+	if n == saved {
+		return
+	}
+	if err := l.o.State.Put(stateBucket, usedKey(l.o.Dir), key(n)); err != nil {
+		l.logger.Warn("number of the segment not saved", "error", err)
+		return
+	}
+	l.commitMu.Lock()
+	l.saved = n
+	l.commitMu.Unlock()
 }
 
 // last is the last record of a segment.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -56,6 +57,8 @@ type ShipperOptions struct {
 type Shipper struct {
 	o      ShipperOptions
 	cursor *cursor
+	seq    uint64 // of the last record that was read; 0 if not known
+	from   uint64 // the segment that it was in
 	batch  []*Event
 	size   int
 	lost   int // records that were given up and not told of yet
@@ -66,7 +69,8 @@ type Shipper struct {
 // is a record too, and may be given up as well.
 const lostEvery = time.Minute
 
-// shipBucket holds, by name, how far a log was shipped.
+// shipBucket holds, by name, how far a log was shipped: segment, offset and, but
+// for what older versions have left, the seq of the last record.
 const shipBucket = "ship_place"
 
 // shipBytes bounds a batch, in bytes of the log.
@@ -95,10 +99,14 @@ func NewShipper(o ShipperOptions) (*Shipper, error) {
 		return nil, err
 	}
 	var at place
-	if len(v) == 16 {
+	var seq uint64
+	if len(v) == 16 || len(v) == 24 {
 		at = place{n: binary.BigEndian.Uint64(v), off: int64(binary.BigEndian.Uint64(v[8:]))}
 	}
-	return &Shipper{o: o, cursor: newCursor(o.Dir, at)}, nil
+	if len(v) == 24 {
+		seq = binary.BigEndian.Uint64(v[16:])
+	}
+	return &Shipper{o: o, cursor: newCursor(o.Dir, at), seq: seq, from: at.n}, nil
 }
 
 // Run ships until ctx ends. What is not accepted by then is shipped after the
@@ -127,11 +135,7 @@ func (s *Shipper) Run(ctx context.Context) error {
 // fill reads on and reports whether the batch is full.
 func (s *Shipper) fill() bool {
 	for len(s.batch) < s.o.Batch && s.size < shipBytes {
-		n := s.cursor.at.n
 		line, err := s.cursor.next()
-		if s.cursor.at.n > n+1 && n > 0 {
-			s.missed(n, s.cursor.at.n)
-		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return false
@@ -147,6 +151,7 @@ func (s *Shipper) fill() bool {
 			s.o.Logger.Warn("line is not shipped", "segment", segmentName(s.cursor.at.n), "error", err)
 			continue
 		}
+		s.follows(e.Seq, s.cursor.at.n)
 		s.batch = append(s.batch, e)
 		s.size += len(line)
 	}
@@ -161,7 +166,7 @@ func (s *Shipper) ship(ctx context.Context) bool {
 	}
 	s.batch, s.size = nil, 0
 	at := s.cursor.at
-	if err := s.o.State.Put(shipBucket, []byte(s.o.Name), append(key(at.n), key(uint64(at.off))...)); err != nil {
+	if err := s.o.State.Put(shipBucket, []byte(s.o.Name), slices.Concat(key(at.n), key(uint64(at.off)), key(s.seq))); err != nil {
 		s.o.Logger.Warn("place in the log not saved; records will be shipped again", "error", err)
 	}
 	return true
@@ -227,9 +232,22 @@ func (s *Shipper) giveUp(n int, why error) {
 	}
 }
 
-// missed tells that segments were removed before they were shipped.
-func (s *Shipper) missed(from, to uint64) {
-	s.tell(ActionUnshippable, Critical, fmt.Sprintf("segments after %s and before %s are gone, and were not shipped", segmentName(from), segmentName(to)), int(to-from-1))
+// follows notes what is missing between the record before and the record seq of
+// the segment n.
+func (s *Shipper) follows(seq, n uint64) {
+	before, from := s.seq, s.from
+	s.seq, s.from = seq, n
+	gone := int(max(n, from+1) - from - 1)
+	switch {
+	case before == 0 && from > 0 && gone > 0:
+		s.tell(ActionUnshippable, Critical, fmt.Sprintf("segments after %s and before %s are gone, and were not shipped", segmentName(from), segmentName(n)), gone)
+	case before == 0 || seq <= before+1:
+	case n == from:
+		s.giveUp(int(seq-before-1), errors.New("the log has other lines in their place"))
+	default:
+		s.o.Count("dropped", int(seq-before-1))
+		s.tell(ActionUnshippable, Critical, fmt.Sprintf("records %d to %d are gone from the log, and were not shipped", before+1, seq-1), gone)
+	}
 }
 
 // tell records what goes wrong.

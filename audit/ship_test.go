@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -54,8 +57,13 @@ func (r *receiver) set(f func(r *receiver)) {
 
 // shipping is a log that is shipped to r.
 func shipping(t *testing.T, l *Log, r Carrier, state *State) (stop func()) {
+	return countedShipping(t, l, r, state, nil)
+}
+
+// countedShipping is shipping with a count of what became of the records.
+func countedShipping(t *testing.T, l *Log, r Carrier, state *State, count func(string, int)) (stop func()) {
 	t.Helper()
-	s, err := NewShipper(ShipperOptions{Name: "r", Dir: l.o.Dir, Carrier: r, State: state, Log: l, Batch: 8,
+	s, err := NewShipper(ShipperOptions{Name: "r", Dir: l.o.Dir, Carrier: r, State: state, Log: l, Count: count, Batch: 8,
 		Interval: 5 * time.Millisecond, RetryFirst: 5 * time.Millisecond, RetryMost: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -167,4 +175,98 @@ func TestShipperTellsWhatRetentionTook(t *testing.T) {
 		}
 	}
 	t.Error("nothing tells of the segments that were not shipped")
+}
+
+// TestShipperCountsWhatIsGone: of a segment that was shipped in part and is gone
+// at the start, and of those after it, every record that was not shipped is
+// counted, and told of once.
+func TestShipperCountsWhatIsGone(t *testing.T) {
+	for name, gone := range map[string][]uint64{"in part": {1}, "and whole ones": {1, 2, 3}} {
+		t.Run(name, func(t *testing.T) {
+			l := openTest(t, Options{SegmentBytes: 2 << 10})
+			state, r := openTestState(t), &receiver{}
+			write(t, l, "first.test")
+			stop := shipping(t, l, r, state)
+			eventually(t, "arrival", func() bool { return len(r.got()) == 1 })
+			stop()
+			for i := range 40 {
+				write(t, l, fmt.Sprintf("h%d.test", i))
+			}
+			for _, n := range gone {
+				if err := os.Remove(l.path(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			first, err := os.Open(l.path(gone[len(gone)-1] + 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer first.Close()
+			h, err := firstRecord(first)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var dropped atomic.Int64
+			stop = countedShipping(t, l, r, state, func(result string, n int) {
+				if result == "dropped" {
+					dropped.Add(int64(n))
+				}
+			})
+			eventually(t, "arrival", func() bool { return slices.Contains(r.got(), "h39.test") })
+			stop()
+			if got, want := dropped.Load(), int64(h.seq-2); got != want {
+				t.Errorf("%d dropped, want %d", got, want)
+			}
+			told := 0
+			for _, e := range actions(t, l.o.Dir) {
+				if e.Note.Action == ActionUnshippable && e.Severity == Critical && strings.Contains(e.Message, fmt.Sprintf("records 2 to %d ", h.seq-1)) {
+					told++
+				}
+			}
+			if told != 1 {
+				t.Errorf("told %d times of the records that are gone", told)
+			}
+		})
+	}
+}
+
+// TestShippingGoesOnAfterTheLogIsGone: a log whose segments were deleted goes on
+// with numbers that nobody waits beyond.
+func TestShippingGoesOnAfterTheLogIsGone(t *testing.T) {
+	for name, left := range map[string]uint64{"all are gone": 0, "the first is left": 1} {
+		t.Run(name, func(t *testing.T) {
+			state, r := openTestState(t), &receiver{}
+			o := Options{Dir: filepath.Join(t.TempDir(), "audit"), SegmentBytes: 2 << 10, State: state}
+			l := openTest(t, o)
+			for i := range 30 {
+				write(t, l, fmt.Sprintf("h%d.test", i))
+			}
+			stop := shipping(t, l, r, state)
+			eventually(t, "arrival", func() bool { return len(r.got()) == 30 })
+			stop()
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			list, err := segments(o.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range list[left:] {
+				if err := os.Remove(l.path(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l = openTest(t, o)
+			write(t, l, "after.test")
+			if last := list[len(list)-1]; l.seg.n <= last {
+				t.Errorf("segment %d, although %d was there", l.seg.n, last)
+			}
+			stop = shipping(t, l, r, state)
+			eventually(t, "arrival", func() bool { return slices.Contains(r.got(), "after.test") })
+			stop()
+			if n := len(r.got()); n != 31 {
+				t.Errorf("%d records arrived, want 31", n)
+			}
+		})
+	}
 }
