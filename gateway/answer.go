@@ -18,6 +18,11 @@ func (x *exchange) response(resp *http.Response, err error) *http.Response {
 		x.fail(err)
 		return x.badGateway(err)
 	}
+	if resp.StatusCode < 100 || resp.StatusCode > 999 { // RFC 9110, section 15: net/http reads it and does not write it
+		_ = resp.Body.Close() // it is not delivered
+		x.fail(errNoStatus)
+		return x.badGateway(errNoStatus)
+	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		if !x.r.websocket || !switchesToWebSocket(resp.Header) {
 			_ = resp.Body.Close() // the upstream speaks something that nobody asked for

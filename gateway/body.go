@@ -57,6 +57,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	if b.closed.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
+	b.x.invite()
 	n, err := b.src.Read(p)
 	total := b.x.sent.Add(int64(n))
 	b.x.moved()

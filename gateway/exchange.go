@@ -69,6 +69,7 @@ var (
 // Why an exchange ends, besides what package upstream tells.
 var (
 	errUnaskedUpgrade = errors.New("the upstream switched protocols without being asked")
+	errNoStatus       = errors.New("the upstream answered with a status that does not exist")
 	errClientGone     = errors.New("the client closed the connection")
 )
 
