@@ -275,6 +275,7 @@ const (
 // sandboxState is what the gateway counts for one life of a sandbox.
 type sandboxState struct {
 	open    atomic.Int64
+	running atomic.Int64 // requests
 	holds   holding
 	explain *rate.Limiter
 	refusal *pace
@@ -304,13 +305,10 @@ func (g *Gateway) state(id string) *sandboxState {
 // admit counts a connection in, or says that the limit is reached. The
 // returned function counts it out.
 func (g *Gateway) admit(sb *identity.Sandbox, limit int64) (func(), bool) {
-	if limit <= 0 {
-		limit = int64(g.Limits.SandboxConnections)
-	}
 	s := g.state(sb.ID)
 	out := func() { g.open.Add(-1); s.open.Add(-1) }
 	all, own := g.open.Add(1), s.open.Add(1)
-	if all > int64(g.Limits.Connections) || own > limit {
+	if all > int64(g.Limits.Connections) || own > g.atOnce(limit) {
 		out()
 		return nil, false
 	}

@@ -32,10 +32,11 @@ type request struct {
 	query     string
 	authority string // as sent
 	websocket bool
-	header    http.Header  // as it is to leave, without the secrets; it is not written to
-	body      *policy.Body // nil: not looked at
-	taken     []byte       // of the body, to look at it
-	hold      hold         // for what is taken, until the request has ended
+	header    http.Header   // as it is to leave, without the secrets; it is not written to
+	body      *policy.Body  // nil: not looked at
+	taken     []byte        // of the body, to look at it
+	hold      hold          // for what is taken, until the request has ended
+	counted   *sandboxState // that counts it among those that run
 
 	decision policy.Decision
 	charged  meters // those from which it was taken before its body was looked at
@@ -80,9 +81,11 @@ func (g *Gateway) serveRequest(c *conn, w http.ResponseWriter, in *http.Request)
 	r := &request{g: g, c: c, snap: g.snap.Load(), id: audit.NewID(), started: g.Now(), w: w, in: in,
 		method: in.Method, decision: policy.Decision{Verdict: policy.Allow, Reason: policy.GatewayName}}
 	defer r.hold.keep(0)
+	defer r.countOut()
 	for _, step := range []func(*request) *policy.Decision{
 		(*request).readHead,
 		(*request).checkConn,
+		(*request).countIn,
 		(*request).checkMethod,
 		(*request).checkAuthority,
 		(*request).checkUpgrade,
