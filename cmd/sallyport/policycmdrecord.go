@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"sallyport/audit"
+	"sallyport/policy"
 	"sallyport/policy/policyfile"
 )
 
@@ -49,11 +50,36 @@ func (f *explainFlags) explainRecord() error {
 		fmt.Println()
 	}
 	f.sha256 = b.Set.SHA256()
-	out := newTrial(b).judge(f.sandbox, e.Time, q)
+	out := earlier(b.Set, f.sandbox, e)
+	if e.HTTP != nil {
+		out = newTrial(b).judge(f.sandbox, e.Time, q)
+	}
 	if string(out.decision.Reason) != e.Reason && then && !f.json {
 		fmt.Fprintf(os.Stderr, "sallyport: hint: the record says %s; what is decided beyond policy (addresses, limits, secrets in the request), and what a body asked for, is not in a record\n", e.Reason)
 	}
 	return f.tell(os.Stdout, out, q)
+}
+
+// earlier decides a question or a connection again, of which no request had been
+// seen.
+func earlier(set *policy.Set, sandbox string, e *audit.Event) outcome {
+	r := policy.Request{Sandbox: sandbox, Stage: policy.StageConn, Host: e.Host, Port: portOf(e), Now: e.Time}
+	switch {
+	case e.Kind == audit.KindDNS:
+		r.Stage, r.Port = policy.StageName, 0
+	case e.TLS != nil:
+		r.Scheme = policy.HTTPS
+	}
+	x := set.Explain(r)
+	return outcome{decision: x.Decision, rules: x.Rules}
+}
+
+// portOf is the port that an attempt was made to; 0 where it had none.
+func portOf(e *audit.Event) uint16 {
+	if e.Port == 0 && e.Dst != nil {
+		return e.Dst.Port
+	}
+	return e.Port
 }
 
 // findRecord returns the decision with an id, its own or its request's.
@@ -77,10 +103,7 @@ func requestOf(e *audit.Event) (policyfile.TestRequest, bool) {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}
-	port := e.Port
-	if port == 0 && e.Dst != nil {
-		port = e.Dst.Port
-	}
+	port := portOf(e)
 	switch {
 	case host == "":
 		return policyfile.TestRequest{}, false
@@ -94,7 +117,7 @@ func requestOf(e *audit.Event) (policyfile.TestRequest, bool) {
 		}
 		return policyfile.TestRequest{Method: e.HTTP.Method, URL: scheme + "://" + host + e.HTTP.Path}, true
 	case e.Kind == audit.KindDNS:
-		return policyfile.TestRequest{Method: "GET", URL: "https://" + host + "/"}, true
+		return policyfile.TestRequest{URL: "dns:" + host}, true
 	case port != 0:
 		return policyfile.TestRequest{URL: fmt.Sprintf("tcp://%s:%d", host, port)}, true
 	}
