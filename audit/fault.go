@@ -3,6 +3,7 @@ package audit
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,22 +159,45 @@ func (l *Log) retry() bool {
 }
 
 // mend brings the open segment into a state in which it can be appended to:
-// whole lines only, or a new one if the old is in doubt.
+// under its name, whole lines only, or a new one if the old is in doubt.
 func (l *Log) mend() error {
+	if err := l.keepDir(); err != nil {
+		return err
+	}
 	if l.fault.inDoubt() {
 		l.closeRetired()
-		if !l.rotate() {
+		next := l.rotate
+		if held, err := l.seg.f.Stat(); err != nil || !l.names(held) {
+			next = l.rotateAlways
+		}
+		if !next() {
 			return fmt.Errorf("no new segment")
 		}
 		l.abandon()
 		return nil
 	}
-	info, err := l.seg.f.Stat()
-	if err == nil && info.Size() > l.seg.size {
+	size, named, err := l.seg.f.Look()
+	if err == nil && size > l.seg.size {
 		err = l.seg.f.Truncate(l.seg.size)
+	}
+	if err == nil && !named {
+		err = l.mendDeleted()
 	}
 	if err == nil && l.fault.isBarred() && l.rotate() { // if there is no new one either, the old one is tried again
 		l.abandon()
+	}
+	return err
+}
+
+// mendDeleted writes the open segment again. If its name is another's, the next
+// mend begins a new one.
+func (l *Log) mendDeleted() error {
+	err := l.rewrite(l.seg.size)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		l.fault.doubt()
+	case err == nil:
+		l.owed = append(l.owed, l.restored())
 	}
 	return err
 }

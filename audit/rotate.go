@@ -49,6 +49,17 @@ func (l *Log) rotate() bool {
 	return true
 }
 
+// rotateAlways is rotate that leaves an empty segment as well.
+func (l *Log) rotateAlways() bool {
+	size := l.seg.size
+	l.seg.size = max(size, 1)
+	if l.rotate() {
+		return true
+	}
+	l.seg.size = size
+	return false
+}
+
 // retire puts the open segment on the list of those that the background
 // goroutine syncs and closes.
 func (l *Log) retire() {

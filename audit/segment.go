@@ -161,10 +161,13 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
+// lockName is the file beside the segments whose lock the writer holds.
+const lockName = "lock"
+
 // lockDir takes the lock that makes the caller the only writer of dir. The
 // lock file names its holder.
 func lockDir(dir string) (*os.File, error) {
-	path := filepath.Join(dir, "lock")
+	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err

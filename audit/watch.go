@@ -51,9 +51,7 @@ func (l *Log) leave(action string, severity Severity, message string) {
 	old, n := segmentName(l.seg.n), l.seg.n
 	l.logger.Error(message, "segment", old)
 	size := l.seg.size
-	l.seg.size = max(size, 1) // rotate leaves only a segment that is not empty
-	if !l.rotate() {
-		l.seg.size = size
+	if !l.rotateAlways() {
 		l.fault.doubt()
 		l.fail(errors.New("the segment was changed and no new one can be made"))
 		return
@@ -67,30 +65,71 @@ func (l *Log) leave(action string, severity Severity, message string) {
 // restore writes the deleted open segment again, from the descriptor that
 // still has it.
 func (l *Log) restore(size int64) {
-	path, name := l.path(l.seg.n), segmentName(l.seg.n)
+	name := segmentName(l.seg.n)
 	l.logger.Error("the open segment was deleted; writing it again", "segment", name)
-	f, err := l.copyAside(size)
+	err := l.rewrite(size)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		l.leave(ActionMoved, High, "the segment was renamed or replaced by another hand")
+	case err != nil:
+		l.fail(err)
+	default:
+		l.note(l.restored())
+	}
+}
+
+// restored is the event that rewrite owes.
+func (l *Log) restored() *Event {
+	return &Event{
+		Severity: Critical, Message: "the open segment was deleted by another hand and was written again",
+		Note: &Note{Action: ActionRestored, Segment: segmentName(l.seg.n), Bytes: l.seg.size},
+	}
+}
+
+// rewrite gives the first size bytes of the deleted open segment its name
+// again, in a new directory if that is gone as well.
+func (l *Log) rewrite(size int64) error {
+	err := l.keepDir()
+	var f file
 	if err == nil {
-		err = os.Link(l.asidePath(), path) // whole or not at all, for readers
+		f, err = l.copyAside(size)
+	}
+	if err == nil {
+		err = os.Link(l.asidePath(), l.path(l.seg.n)) // whole or not at all, for readers
 	}
 	os.Remove(l.asidePath())
-	if err != nil && f != nil {
-		f.Close()
-	}
-	if errors.Is(err, fs.ErrExist) {
-		l.leave(ActionMoved, High, "the segment was renamed or replaced by another hand")
-		return
-	}
 	if err != nil {
-		l.fail(fmt.Errorf("deleted segment %s: write again: %w", name, err))
-		return
+		if f != nil {
+			f.Close()
+		}
+		return fmt.Errorf("deleted segment %s: write again: %w", segmentName(l.seg.n), err)
 	}
 	l.seg.f.Close()
 	l.seg.f, l.seg.dirty, l.seg.size = f, true, size
-	l.note(&Event{
-		Severity: Critical, Message: "the open segment was deleted by another hand and was written again",
-		Note: &Note{Action: ActionRestored, Segment: name, Bytes: size},
-	})
+	return nil
+}
+
+// keepDir makes the log's directory again if it is gone, and takes its lock if
+// the one that is held is that of another.
+func (l *Log) keepDir() error {
+	held, err := l.lock.Stat()
+	if err != nil {
+		return err
+	}
+	if named, err := os.Lstat(filepath.Join(l.o.Dir, lockName)); err == nil && os.SameFile(named, held) {
+		return nil
+	}
+	if err := makeDir(l.o.Dir); err != nil {
+		return err
+	}
+	lock, err := lockDir(l.o.Dir)
+	if err != nil {
+		return err
+	}
+	l.lock.Close()
+	l.lock = lock
+	l.logger.Warn("the log's directory is another one, and is used now", "dir", l.o.Dir)
+	return nil
 }
 
 func (l *Log) asidePath() string { return filepath.Join(l.o.Dir, "restore.tmp") }
