@@ -140,13 +140,10 @@ func (r *AlertRule) empty() bool {
 	return r.match == nil && len(r.Reasons) == 0 && r.Verdict == "" && r.Kind == "" && r.Sandbox == "" && r.Host == "" && r.AtLeast == "" && r.Sum == ""
 }
 
-// weight is what e counts for.
-func (r *AlertRule) weight(e *Event) uint64 {
-	switch {
-	case r.Sum == "bytes_sent":
-		return uint64(max(e.Bytes.Sent, 0))
-	case r.Sum == "bytes_received":
-		return uint64(max(e.Bytes.Received, 0))
+// weight is what e counts for, when told was known of its connection.
+func (r *AlertRule) weight(e *Event, told connBytes) uint64 {
+	if r.Sum != "" {
+		return r.bytes(e, told)
 	}
 	return max(e.Count, 1)
 }

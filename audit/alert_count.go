@@ -31,27 +31,35 @@ func (r *ruleState) groupFor(e *Event) *alertGroup {
 }
 
 // Observe evaluates the rules on e.
-func (a *Alerts) Observe(e *Event) { a.observe(e, false) }
+func (a *Alerts) Observe(e *Event) { a.observe(e, nil, false) }
 
-// observe is Observe; with prime it only fills the windows.
-func (a *Alerts) observe(e *Event, prime bool) {
+// observe is Observe of what the log of Open has before a place; with prime it
+// only fills the windows.
+func (a *Alerts) observe(e *Event, at *place, prime bool) {
 	a.mu.Lock()
+	told := a.ends.add(e)
 	for _, r := range a.rules {
 		if r.matches(e) {
-			a.count(r, e, prime)
+			a.count(r, e, r.weight(e, told), prime)
 		}
 	}
+	if at != nil {
+		a.reach(*at)
+	}
+	silent := len(a.outbox) == 0
 	a.mu.Unlock()
-	a.tell()
+	if !silent {
+		a.tell()
+	}
 }
 
-// count counts e for r, and fires if that is enough. Called with mu held.
-func (a *Alerts) count(r *ruleState, e *Event, prime bool) {
-	if r.first && (prime || !a.isFirst(r, e)) {
+// count counts e as so many for r, and fires if that is enough. Called with mu
+// held.
+func (a *Alerts) count(r *ruleState, e *Event, weight uint64, prime bool) {
+	if weight == 0 || r.first && (prime || !a.isFirst(r, e)) {
 		return
 	}
 	g := r.groupFor(e)
-	weight := r.weight(e)
 	total := g.window.add(e.Time, r.dimension(e, r.Distinct), weight)
 	g.used = e.Time
 	if prime {
@@ -62,6 +70,7 @@ func (a *Alerts) count(r *ruleState, e *Event, prime bool) {
 		s.Alert.Count += weight
 		s.Alert.New += weight
 		s.Alert.Event, s.Alert.LastSeen = e, e.Time
+		a.mark(r, g)
 		return
 	}
 	if total < r.Threshold {
@@ -111,7 +120,7 @@ func (a *Alerts) tickGroup(r *ruleState, g *alertGroup, now time.Time) {
 	s.Quiet++
 	s.Told = now
 	if s.Quiet < 2 {
-		a.save(r, g)
+		a.mark(r, g)
 		return
 	}
 	s.Alert.State = Resolved

@@ -138,13 +138,10 @@ func (a *Alerts) isFirst(r *ruleState, e *Event) bool {
 	return true
 }
 
-// saveSeen remembers over restarts what was first, once it was told. Called with
-// mu held.
-func (a *Alerts) saveSeen(x told) {
-	if !x.rule.first || x.State == Resolved {
-		return
-	}
-	if err := a.o.State.Put(seenBucket, []byte(x.rule.Name+"\x00"+x.group.key), appendTime(nil, x.LastSeen)); err != nil {
-		a.o.Logger.Warn("first use not saved", "error", err)
+// markSeen has it remembered over restarts what was first, when it is told.
+// Called with mu held.
+func (a *Alerts) markSeen(x told) {
+	if x.rule.first && x.State != Resolved {
+		a.unseen[x.rule.Name+"\x00"+x.group.key] = appendTime(nil, x.LastSeen)
 	}
 }

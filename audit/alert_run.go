@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"os"
 	"slices"
 	"time"
 )
@@ -28,7 +27,11 @@ func (a *Alerts) Open(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	a.mu.Lock()
 	a.dir, a.cursor = dir, newCursor(dir, at)
+	a.at, a.moved = at, true
+	a.mu.Unlock()
+	a.tell()
 	return nil
 }
 
@@ -40,11 +43,11 @@ func (a *Alerts) Run(ctx context.Context) error {
 	if a.cursor == nil {
 		return errors.New("alerts: no log was opened")
 	}
-	c, dir := a.cursor, a.dir
+	c := a.cursor
 	defer c.close()
 	tick := time.NewTicker(alertTick)
 	defer tick.Stop()
-	w := &follower{dirs: []string{dir}}
+	w := &follower{dirs: []string{a.dir}}
 	defer w.close()
 	w.watch()
 	poll := time.NewTicker(followPoll)
@@ -57,18 +60,24 @@ func (a *Alerts) Run(ctx context.Context) error {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), alertLast)
 			a.drain(last, c)
 			cancel()
-			a.saveAll()
-			a.savePlace(dir, c.at)
+			a.tickAt(c.at, a.tell)
 			return nil
 		case <-wake:
 			a.gather(ctx)
 		case <-poll.C:
 			w.watch()
 		case <-tick.C:
-			a.Tick()
-			a.savePlace(dir, c.at)
+			a.tickAt(c.at, a.Tick)
 		}
 	}
+}
+
+// tickAt does what saves, with the place up to which the log is counted.
+func (a *Alerts) tickAt(at place, do func()) {
+	a.mu.Lock()
+	a.reach(at)
+	a.mu.Unlock()
+	do()
 }
 
 // alertGather is how long what follows a record is waited for: under load the
@@ -93,7 +102,7 @@ func (a *Alerts) drain(ctx context.Context, c *cursor) {
 			continue
 		}
 		if e, err := DecodeLine(line); err == nil {
-			a.Observe(e)
+			a.observe(e, &c.at, false)
 			a.remember(line)
 		}
 	}
@@ -110,6 +119,8 @@ func (a *Alerts) mayMatch(line []byte) bool {
 	seen := glanceAt(line)
 	return slices.ContainsFunc(rules, func(r *ruleState) bool {
 		switch {
+		case r.Sum != "" && r.Kind == "" && bytes.Contains(line, []byte(`"bytes":{`)):
+			return true // it may count, or be told of by the end of its connection
 		case !seen.may(&r.AlertRule),
 			r.needle != "" && !bytes.Contains(line, []byte(r.needle)),
 			r.Sum != "" && !bytes.Contains(line, []byte(`"bytes":{`)),
@@ -174,7 +185,6 @@ func (a *Alerts) resume(ctx context.Context, dir string) (place, error) {
 		return place{}, err
 	}
 	if len(v) != 16 {
-		a.savePlace(dir, s.end)
 		return s.end, nil
 	}
 	at := place{n: binary.BigEndian.Uint64(v), off: int64(binary.BigEndian.Uint64(v[8:]))}
@@ -191,19 +201,9 @@ func (a *Alerts) resume(ctx context.Context, dir string) (place, error) {
 		before := span{dir: dir, first: s.first, end: at}
 		for r := range forward(ctx, before, Filter{Since: a.o.Now().Add(-longest)}) {
 			if r.event != nil {
-				a.observe(r.event, true)
+				a.observe(r.event, nil, true)
 			}
 		}
 	}
 	return at, ctx.Err()
-}
-
-func (a *Alerts) savePlace(dir string, at place) {
-	v := append(key(at.n), key(uint64(at.off))...)
-	if old, err := a.o.State.Get(placeBucket, []byte(dir)); err == nil && bytes.Equal(old, v) {
-		return
-	}
-	if err := a.o.State.Put(placeBucket, []byte(dir), v); err != nil && !errors.Is(err, os.ErrClosed) {
-		a.o.Logger.Warn("place in the log not saved", "error", err)
-	}
 }

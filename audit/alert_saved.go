@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// savedAlert is what of an active group survives a restart. After a crash the
-// counts are those of the last notice.
+// savedAlert is what of an active group survives a restart. After a crash it is
+// that of the place in the log that was saved with it.
 type savedAlert struct {
 	Alert Alert     `json:"alert"`
 	Told  time.Time `json:"told"`
@@ -46,31 +46,49 @@ func (a *Alerts) load() error {
 	return err
 }
 
-func (a *Alerts) save(r *ruleState, g *alertGroup) {
-	k := []byte(r.Name + "\x00" + g.key)
-	var err error
-	if !g.active {
-		err = a.o.State.Delete(alertBucket, k)
-	} else {
-		var b []byte
-		if b, err = json.Marshal(&g.state); err == nil {
-			err = a.o.State.Put(alertBucket, k, b)
-		}
-	}
-	if err != nil {
-		a.o.Logger.Warn("alert state not saved", "alert", r.Name, "error", err)
+// mark notes that what is saved of g is no longer so. Called with mu held.
+func (a *Alerts) mark(r *ruleState, g *alertGroup) { a.unsaved[r.Name+"\x00"+g.key] = g }
+
+// reach notes up to where the log is counted. Called with mu held.
+func (a *Alerts) reach(at place) {
+	if at != a.at {
+		a.at, a.moved = at, true
 	}
 }
 
-// saveAll saves what is firing with its counts.
-func (a *Alerts) saveAll() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, r := range a.rules {
-		for _, g := range r.groups {
-			if g.active {
-				a.save(r, g)
-			}
-		}
+// save puts on disk, all at once, what has changed: what is firing with its
+// counts, and the place in the log that they belong to, so that after a crash
+// every record counts once. It is called with telling and mu held, and only when
+// all notices are on their way: a crash before makes another notice, and loses
+// none.
+func (a *Alerts) save() {
+	if len(a.unsaved) == 0 && len(a.unseen) == 0 && !a.moved {
+		return
 	}
+	var list []pair
+	for k, g := range a.unsaved {
+		x := pair{bucket: alertBucket, key: []byte(k)}
+		if g.active {
+			b, err := json.Marshal(&g.state)
+			if err != nil {
+				a.o.Logger.Warn("alert state not saved", "alert", g.state.Alert.Name, "error", err)
+				continue
+			}
+			x.value = b
+		}
+		list = append(list, x)
+	}
+	for k, v := range a.unseen {
+		list = append(list, pair{seenBucket, []byte(k), v})
+	}
+	if a.moved {
+		list = append(list, pair{placeBucket, []byte(a.dir), append(key(a.at.n), key(uint64(a.at.off))...)})
+	}
+	if err := a.o.State.apply(list); err != nil {
+		a.o.Logger.Warn("alert state and place in the log not saved; they are tried again", "error", err)
+		return
+	}
+	clear(a.unsaved)
+	clear(a.unseen)
+	a.moved = false
 }

@@ -14,46 +14,55 @@ type told struct {
 }
 
 // notice puts a notice of g into the outbox. The group is saved when the notice
-// is on its way: a crash in between makes another notice, and loses none. Called
-// with mu held.
+// is on its way. Called with mu held.
 func (a *Alerts) notice(r *ruleState, g *alertGroup) {
 	s := &g.state
 	s.Alert.Message = s.Alert.message(&r.AlertRule)
 	s.Told = a.o.Now()
 	a.outbox = append(a.outbox, told{s.Alert, r, g})
 	s.Alert.New, s.Quiet = 0, 0
+	a.mark(r, g)
 }
 
-// tell writes and sends what is in the outbox.
+// tell writes and sends what is in the outbox, until it is empty, and saves.
 func (a *Alerts) tell() {
-	a.mu.Lock()
-	out := a.outbox
-	a.outbox = nil
-	var muted []bool
-	for i := range out {
-		muted = append(muted, a.muted(&out[i].Alert))
-	}
-	a.mu.Unlock()
-	for i := range out {
-		if err := a.o.Log.Write(out[i].event(muted[i])); err != nil {
-			a.o.Logger.Error("alert not recorded", "alert", out[i].Name, "message", out[i].Message, "error", err)
+	a.telling.Lock()
+	defer a.telling.Unlock()
+	for {
+		a.mu.Lock()
+		out := a.outbox
+		a.outbox = nil
+		if len(out) == 0 {
+			a.save()
+			a.mu.Unlock()
+			return
 		}
-		if a.o.Count != nil {
-			result := out[i].State
-			if muted[i] {
-				result = "muted"
-			}
-			a.o.Count(out[i].Name, result)
+		var muted []bool
+		for i := range out {
+			muted = append(muted, a.muted(&out[i].Alert))
+			a.markSeen(out[i])
 		}
-		if !muted[i] && a.o.Notify != nil {
-			a.o.Notify(out[i].Alert)
+		a.mu.Unlock()
+		for i := range out {
+			a.send(&out[i].Alert, muted[i])
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, x := range out {
-		a.save(x.rule, x.group)
-		a.saveSeen(x)
+}
+
+// send writes one notice and hands it on.
+func (a *Alerts) send(x *Alert, muted bool) {
+	if err := a.o.Log.Write(x.event(muted)); err != nil {
+		a.o.Logger.Error("alert not recorded", "alert", x.Name, "message", x.Message, "error", err)
+	}
+	if a.o.Count != nil {
+		result := x.State
+		if muted {
+			result = "muted"
+		}
+		a.o.Count(x.Name, result)
+	}
+	if !muted && a.o.Notify != nil {
+		a.o.Notify(*x)
 	}
 }
 

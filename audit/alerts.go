@@ -31,11 +31,19 @@ type Alerts struct {
 	cursor *cursor // of Open
 	dir    string
 
+	telling sync.Mutex // held by who tells and saves; before mu
+
 	mu     sync.Mutex
 	rules  []*ruleState
+	ends   connEnds
 	fixed  []Mute // of the policy
 	mutes  []Mute // of Mute
 	outbox []told // told as soon as mu is free
+
+	at      place                  // up to here the log of Open is counted
+	moved   bool                   // at has not been saved
+	unsaved map[string]*alertGroup // whose state has not, by key
+	unseen  map[string][]byte      // first uses that have not
 
 	usages map[string]struct{} // sandboxes and hosts that are known to the rules about what is first
 	usage  []byte              // one of them; scratch
@@ -59,7 +67,7 @@ func NewAlerts(o AlertOptions) (*Alerts, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	a := &Alerts{o: o, fixed: slices.Clone(o.Mutes)}
+	a := &Alerts{o: o, fixed: slices.Clone(o.Mutes), unsaved: make(map[string]*alertGroup), unseen: make(map[string][]byte)}
 	var err error
 	if a.rules, err = ruleStates(o.Rules); err != nil {
 		return nil, err

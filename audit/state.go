@@ -137,6 +137,36 @@ func (s *State) DeleteAll(bucket string, keys [][]byte) error {
 	return nil
 }
 
+// pair is a value to store under a key, nil to remove it.
+type pair struct {
+	bucket     string
+	key, value []byte
+}
+
+// apply stores and removes pairs of any buckets at once, or none.
+func (s *State) apply(list []pair) error {
+	err := s.change(func(tx *bbolt.Tx) error {
+		for _, p := range list {
+			b, err := tx.CreateBucketIfNotExists([]byte(p.bucket))
+			switch {
+			case err != nil:
+			case p.value == nil:
+				err = b.Delete(p.key)
+			default:
+				err = b.Put(p.key, p.value)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("state: change %d: %w", len(list), err)
+	}
+	return nil
+}
+
 // Get returns a copy of the value under key, or nil if there is none.
 func (s *State) Get(bucket string, key []byte) ([]byte, error) {
 	var value []byte
