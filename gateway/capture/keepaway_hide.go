@@ -210,11 +210,11 @@ func (h *hidden) maskSocket(path string) error {
 	return h.maskEverywhere(at, "mask socket "+path)
 }
 
-// nothingElse lists the directories all of whose files are hidden. They are
-// hidden as a whole, so that a file that is replaced is never seen, not even
-// for the moment until it is masked again.
+// nothingElse lists the directories all of whose files are hidden, of which
+// there is one at least. They are hidden as a whole, so that a file that is
+// replaced is never seen, not even for the moment until it is masked again.
 func (h *hidden) nothingElse() []string {
-	inDir := make(map[string]map[string]bool)
+	inDir, files := make(map[string]map[string]bool), make(map[string]bool)
 	for _, path := range h.paths {
 		at, err := walk(path)
 		if err != nil || at.missing || at.denied || h.private[at.dev] {
@@ -225,11 +225,12 @@ func (h *hidden) nothingElse() []string {
 			inDir[dir] = make(map[string]bool)
 		}
 		inDir[dir][filepath.Base(at.real)] = true
+		files[dir] = files[dir] || at.stat.Mode&unix.S_IFMT != unix.S_IFDIR
 	}
 	var dirs []string
 	for dir, names := range inDir {
 		entries, err := os.ReadDir(dir)
-		if err != nil || within(h.dir, dir) || dir == "/" {
+		if err != nil || !files[dir] || within(h.dir, dir) || dir == "/" {
 			continue
 		}
 		if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return !names[e.Name()] }) {

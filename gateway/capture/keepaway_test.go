@@ -188,6 +188,20 @@ func TestHidePaths(t *testing.T) {
 	outside(t, "read", control)
 }
 
+// TestHideAFolderAlone hides a folder that is the only thing in another, as a
+// state folder may be: what is around it stays the caller's.
+func TestHideAFolderAlone(t *testing.T) {
+	dir := scratch(t)
+	secretFile(t, dir, "around/state/ca.key")
+	openUp(t, filepath.Join(dir, "around"))
+	c := sh("cd " + filepath.Join(dir, "around") + " && mkdir beside && echo made && cat state/ca.key 2>&1")
+	c.Hide = []string{filepath.Join(dir, "around", "state")}
+	out, _ := inSandbox(t, c)
+	if !strings.Contains(out, "made") || strings.Contains(out, testSecret) {
+		t.Errorf("got %q", out)
+	}
+}
+
 // TestHideBelowShare hides a file of a directory that is given back.
 func TestHideBelowShare(t *testing.T) {
 	dir := t.TempDir()
