@@ -3,7 +3,7 @@
 # identity of hosts are protected as ever.
 #
 #   sallyport run --policy examples/policies/report-mode.hcl -- make test
-#   sallyport tail --blocked
+#   sallyport policy suggest --policy examples/policies/report-mode.hcl   # the rules that it lacked
 
 sandbox "trial" {
   mode = "report"
