@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"sallyport/gateway/inject"
 	"sallyport/policy"
 )
 
@@ -32,7 +33,8 @@ func (x *exchange) outgoing() (*http.Request, error) {
 		} else {
 			most, _ := r.meters.maxima()
 			x.asking.Store(true)
-			out.Body = &requestBody{src: r.snap.held().Body(r.source(), "body"), x: x, most: most}
+			src := inject.WatchTrailers(r.snap.held().Body(r.source(), "body"), r.in, r.snap.held)
+			out.Body = &requestBody{src: src, x: x, most: most}
 		}
 	}
 	if _, ok := out.Header["User-Agent"]; !ok {

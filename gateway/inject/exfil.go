@@ -102,13 +102,7 @@ func (g *Guard) Request(r *http.Request) *Refusal {
 		return nil
 	}
 	var u uses
-	look := func(p place, text string) {
-		if !o.in(&u, p, text) {
-			if plain := unescape(text); plain != text {
-				o.in(&u, p, plain)
-			}
-		}
-	}
+	look := func(p place, text string) { o.look(&u, p, text) }
 	look(place{kind: inMethod}, r.Method)
 	look(place{kind: inHost}, r.Host)
 	if r.URL != nil {
@@ -119,20 +113,8 @@ func (g *Guard) Request(r *http.Request) *Refusal {
 			look(place{kind: inUserinfo}, r.URL.User.String())
 		}
 	}
-	for name, lines := range r.Header {
-		for _, text := range lines {
-			look(place{kind: inHeader, header: name}, text)
-			if name == "Cookie" && strings.Contains(text, "; ") {
-				// HTTP/2 cuts it at semicolons (RFC 9113, section 8.2.3).
-				look(place{kind: inHeader, header: name}, strings.ReplaceAll(text, "; ", ";"))
-			}
-		}
-	}
-	for name, lines := range r.Trailer {
-		for _, text := range lines {
-			look(place{kind: inTrailer, header: name}, text)
-		}
-	}
+	o.fields(&u, inHeader, r.Header)
+	o.fields(&u, inTrailer, r.Trailer)
 	return exfiltration(u)
 }
 
@@ -144,9 +126,7 @@ func (g *Guard) Name(host string) *Refusal {
 		return nil
 	}
 	var u uses
-	each(o.name, folded(host), func(owner, _, _ int) {
-		u.add(Use{Name: o.names[owner], Place: "name", Action: Withheld})
-	})
+	o.named(&u, "name", host)
 	return exfiltration(u)
 }
 
