@@ -119,6 +119,7 @@ func (f *front) hand(c *conn, nc net.Conn) {
 	if t := c.tls.Load(); t != nil && t.ALPN == "h2" {
 		nc = &pacedConn{Conn: nc, pace: c.refusals()}
 		c.streams = http2guard.New(2*c.g.Limits.MaxHead+http2Slack, c.recordFault)
+		c.streams.Bound(c.g.Limits.HeadTimeout, func() { _ = c.client.SetReadDeadline(past()) }) // the server closes; or has
 		fc.Conn = &prefaceConn{Conn: nc, guard: c.streams}
 	} else {
 		l := c.g.Limits

@@ -235,8 +235,9 @@ func TestH120Slow(t *testing.T) {
 	l := newLab(t, func(d *Deps, _ *upstream.Options) {
 		d.Limits = Limits{HelloTimeout: 300 * time.Millisecond, HeadTimeout: 300 * time.Millisecond, IdleTimeout: time.Second, StallTimeout: 500 * time.Millisecond}
 	})
-	o, plain := l.origin(t, "http/1.1"), l.origin(t)
+	o, o2, plain := l.origin(t, "http/1.1"), l.origin(t, "h2"), l.origin(t)
 	l.allow("api.test", o.port)
+	l.allow("api.test", o2.port)
 	l.allow("plain.test", plain.port)
 	l.load()
 	on := func(c *tls.Conn, s string) net.Conn { return say(t, c, s) }
@@ -259,6 +260,24 @@ func TestH120Slow(t *testing.T) {
 		{"half a head of h2", func(t *testing.T) net.Conn {
 			s, _ := l.framer(t, "api.test", o.port)
 			must(t, s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}}))
+			return s.Conn
+		}, "http decision protocol_error"},
+		{"half a head of h2 beside a request", func(t *testing.T) net.Conn {
+			s, _ := l.framer(t, "api.test", o2.port)
+			s.head(t, 1, true, ":method", "GET", ":scheme", "https", ":path", "/hang", ":authority", "api.test")
+			must(t, s.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte{0x82}}))
+			return s.Conn
+		}, "http decision protocol_error"},
+		{"a head of h2 by the byte", func(t *testing.T) net.Conn {
+			s, _ := l.framer(t, "api.test", o2.port)
+			s.head(t, 1, true, ":method", "GET", ":scheme", "https", ":path", "/hang", ":authority", "api.test")
+			_, err := io.WriteString(s.Conn, "\x00\x40\x00\x01\x05\x00\x00\x00\x03")
+			for end := time.Now().Add(15 * time.Second); err == nil && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				_, err = io.WriteString(s.Conn, "\x82")
+			}
+			if err == nil {
+				t.Error("the head goes on")
+			}
 			return s.Conn
 		}, "http decision protocol_error"},
 		{"half a head", func(t *testing.T) net.Conn { return say(t, l.raw(t, "plain.test", plain.port), "GET / HTTP/1.1\r\nHo") }, "http decision protocol_error"},

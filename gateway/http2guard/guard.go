@@ -31,6 +31,7 @@ type Fault struct {
 
 // Frame types, flags and sizes (RFC 9113, sections 4.1 and 6).
 const (
+	frameData         = 0x0
 	frameHeaders      = 0x1
 	frameReset        = 0x3
 	frameContinuation = 0x9
@@ -84,6 +85,7 @@ type Guard struct {
 	waiting []awaited // requests that no handler has taken yet
 	crowd   crowd
 	out     outgoing
+	late    lateness
 }
 
 // New returns a Guard. Limit is the server's for a decoded head, in bytes;
@@ -97,6 +99,10 @@ func New(limit int, report func(Fault) error) *Guard {
 func (g *Guard) Take(b []byte) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.late.over {
+		return errLate
+	}
+	defer g.watch()
 	for len(b) > 0 {
 		if len(g.head) < headSize {
 			n := min(headSize-len(g.head), len(b))
@@ -119,6 +125,7 @@ func (g *Guard) Take(b []byte) error {
 			if err := g.end(); err != nil {
 				return err
 			}
+			g.watch() // what follows has its own time
 		}
 	}
 	return nil
@@ -128,6 +135,7 @@ func (g *Guard) Take(b []byte) error {
 func (g *Guard) End() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.quiet()
 	var err error
 	if g.open != 0 {
 		g.open = 0
