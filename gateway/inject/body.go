@@ -106,8 +106,8 @@ func (s *scan) body(r *http.Request) {
 		return
 	}
 	switch {
-	case bad != nil || len(r.Header["Content-Type"]) > 1 || !ascii(params["charset"]):
-		s.refuse(policy.UninspectableBody, "the type of the body cannot be read")
+	case bad != nil || !plainType(r.Header) || !ascii(params["charset"]):
+		s.refuse(policy.UninspectableBody, "the type of the body cannot be read, or can be in two ways")
 	case !decodes(coding(r.Header)):
 		s.refuse(policy.UninspectableBody, "the body is in a coding that the gateway cannot undo")
 	case !slices.Contains(BodyTypes(), media):
@@ -255,6 +255,9 @@ type stepper interface {
 
 func (c *bodyCheck) reader(p *Plan, src io.ReadCloser, values map[string]secrets.Value) (*bodyReader, error) {
 	t := &texter{plan: p, scan: c.in.scan(), values: values, media: c.media}
+	if !unicodeCharset(c.params["charset"]) {
+		t.always = doubtCharset
+	}
 	b := &bodyReader{plan: p, src: src, text: t}
 	var plain io.Reader = src
 	if c.coding != "" {

@@ -51,6 +51,9 @@ func (f *formBody) next(out *bytes.Buffer) error {
 			f.add([]byte{c}, ' ')
 		default:
 			f.add([]byte{c}, c)
+			if c == ';' && f.value {
+				f.text.unsure(doubtSemicolon, len(f.text.decoded))
+			}
 		}
 	}
 	return f.text.flush(out, false)
@@ -96,6 +99,7 @@ type multipartBody struct {
 	to   redirect
 	text *texter
 	part *multipart.Part
+	line delimiterLine
 	buf  []byte
 }
 
@@ -105,7 +109,7 @@ type redirect struct{ out *bytes.Buffer }
 func (r *redirect) Write(b []byte) (int, error) { return r.out.Write(b) }
 
 func newMultipartBody(src io.Reader, t *texter, boundary string) (*multipartBody, error) {
-	m := &multipartBody{from: &remember{Reader: src}, text: t, buf: make([]byte, bodyChunk)}
+	m := &multipartBody{from: &remember{Reader: src}, text: t, buf: make([]byte, bodyChunk), line: delimiterLine{delimiter: []byte("--" + boundary)}}
 	m.src = multipart.NewReader(m.from, boundary)
 	m.dst = multipart.NewWriter(&m.to)
 	if m.dst.SetBoundary(boundary) != nil {
@@ -120,6 +124,9 @@ func (m *multipartBody) next(out *bytes.Buffer) error {
 		return m.nextPart()
 	}
 	n, err := m.part.Read(m.buf)
+	if at := m.line.find(m.buf[:n]); at >= 0 {
+		m.text.unsure(doubtDelimiter, len(m.text.decoded)+at)
+	}
 	m.text.plain(m.buf[:n])
 	if err == io.EOF {
 		m.part = nil
@@ -163,7 +170,12 @@ func (m *multipartBody) nextPart() error {
 	if part.FileName() != "" {
 		where = place{kind: inBody, fixed: true}
 	}
+	if nests(part.Header) {
+		m.text.always = doubtNested
+	}
 	m.text.begin(where, verbatim)
+	m.text.unsure(partDoubt(part.Header), 0)
+	m.line.begin()
 	return nil
 }
 

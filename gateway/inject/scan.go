@@ -54,6 +54,7 @@ type place struct {
 	media  string   // of the body
 	field  []string // of the body: the names on the way to it
 	fixed  bool     // what is found here is not replaced: it was escaped or damaged
+	doubt  string   // why servers may take this for another place; then nothing is replaced either
 }
 
 // String returns the place as records and messages name it.
@@ -205,7 +206,11 @@ func (s *scan) judge(h hit, p place, text string) found {
 	switch {
 	case s.approved(c):
 		if !c.allows(p) {
-			return s.withhold(u, policy.PlaceholderPlace, "the placeholder of "+c.name+" may not stand in the "+u.Place)
+			message := "the placeholder of " + c.name + " may not stand in the " + u.Place
+			if p.doubt != "" {
+				message += ": " + p.doubt
+			}
+			return s.withhold(u, policy.PlaceholderPlace, message)
 		}
 		s.names = append(s.names, c.name)
 		s.uses.add(u)
@@ -218,7 +223,7 @@ func (s *scan) judge(h hit, p place, text string) found {
 
 // allows says whether c may stand in a place.
 func (c *credential) allows(p place) bool {
-	if p.fixed || c.certificate {
+	if p.fixed || p.doubt != "" || c.certificate {
 		return false
 	}
 	if c.sign != nil {

@@ -65,7 +65,11 @@ func (s *scan) query(raw string) {
 		name, value, _ := strings.Cut(part, "=")
 		name = unescape(name)
 		f := s.text(place{kind: inQuery, fixed: true}, name)
-		f = f.and(s.text(place{kind: inQuery, header: name}, unescape(value)))
+		where := place{kind: inQuery, header: name}
+		if _, behind, cut := strings.Cut(value, ";"); cut && s.suspicious(behind) {
+			where.doubt = doubtSemicolon
+		}
+		f = f.and(s.text(where, unescape(value)))
 		if !f.any() {
 			f = s.text(place{kind: inQuery, fixed: true}, part)
 		}

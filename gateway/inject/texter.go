@@ -28,6 +28,9 @@ type texter struct {
 
 	where  place
 	encode func(string) string
+	always string // why all of the body may be read otherwise; "": it may not
+	doubt  string // why the text may be, from a byte on
+	from   int    // that byte, of decoded
 
 	raw     []byte // as it came
 	decoded []byte
@@ -38,6 +41,15 @@ type texter struct {
 func (t *texter) begin(where place, encode func(string) string) {
 	t.where, t.encode = where, encode
 	t.raw, t.decoded, t.ends = t.raw[:0], t.decoded[:0], t.ends[:0]
+	t.doubt, t.from = t.always, 0
+}
+
+// unsure notes why what stands behind the first n bytes that are held may be
+// read as another field.
+func (t *texter) unsure(why string, n int) {
+	if t.doubt == "" {
+		t.doubt, t.from = why, n
+	}
 }
 
 // add appends the bytes of one unit of the encoding, and what they decode to.
@@ -74,7 +86,11 @@ func (t *texter) flush(out *bytes.Buffer, over bool) error {
 			break
 		}
 		from = h.end
-		f := t.scan.judge(h, t.where, text)
+		where := t.where
+		if h.start >= t.from {
+			where.doubt = t.doubt
+		}
+		f := t.scan.judge(h, where, text)
 		if f.refused {
 			return &Refusal{Reason: t.scan.reason, Message: t.scan.message, Uses: t.scan.uses.sorted()}
 		}
@@ -103,6 +119,7 @@ func (t *texter) flush(out *bytes.Buffer, over bool) error {
 	t.raw = append(t.raw[:0], t.raw[cut:]...)
 	t.decoded = append(t.decoded[:0], t.decoded[keep:]...)
 	t.ends = append(t.ends[:0], t.ends[keep:]...)
+	t.from = max(t.from-keep, 0)
 	for i := range t.ends {
 		t.ends[i] -= cut
 	}
