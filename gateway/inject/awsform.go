@@ -30,14 +30,21 @@ func (s *scan) form(r *http.Request) *formCheck {
 	if r.Method != http.MethodPost || !s.injects || s.resigned != nil {
 		return nil
 	}
+	if !strings.Contains(strings.ToLower(strings.Join(r.Header["Content-Type"], ",")), "form-data") {
+		return nil
+	}
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || media != "multipart/form-data" {
+	unclear := err != nil || !plainType(r.Header)
+	if !unclear && media != "multipart/form-data" {
 		return nil
 	}
 	for _, n := range s.in.Decision.Inject {
 		if c := s.t.creds[n]; c != nil && c.sign != nil && s.approved(c) {
-			rule := s.in.Decision.Rule
-			return &formCheck{boundary: params["boundary"], own: n, foreign: rule != nil && rule.Foreign == policy.ForeignPass}
+			foreign := s.in.Decision.Rule != nil && s.in.Decision.Rule.Foreign == policy.ForeignPass
+			if unclear && !foreign {
+				s.refuse(policy.UninspectableBody, "the type of the form, which may be signed, cannot be read, or can be in two ways")
+			}
+			return &formCheck{boundary: params["boundary"], own: n, foreign: foreign}
 		}
 	}
 	return nil
@@ -72,9 +79,26 @@ func (f *formCheck) apply(p *Plan, out *http.Request) error {
 		default:
 			return malformed("form")
 		}
-		switch strings.ToLower(part.FormName()) {
-		case "x-amz-signature", "x-amz-credential", "awsaccesskeyid":
+		name := strings.ToLower(part.FormName())
+		if signsAlone(name) && name != "x-amz-security-token" {
 			return refuse(policy.ForeignCredential, "the form is signed with a key that is not this gateway's")
 		}
+		if !f.plain(part) {
+			return &Refusal{Reason: policy.UninspectableBody, Message: "the form, which may be signed, can be read in two ways"}
+		}
 	}
+}
+
+// plain says whether a part is one field to everybody.
+func (f *formCheck) plain(part *multipart.Part) bool {
+	if partDoubt(part.Header) != "" || nests(part.Header) {
+		return false
+	}
+	if part.FileName() != "" {
+		return true // S3 takes a file as it is, and nothing behind it
+	}
+	line := delimiterLine{delimiter: []byte("--" + f.boundary)}
+	line.begin()
+	text, _ := io.ReadAll(part) // what is held ends in a part, too
+	return line.find(text) < 0
 }

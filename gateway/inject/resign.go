@@ -115,6 +115,12 @@ func (s *scan) readSignature(c *credential, r *http.Request) (*signature, string
 	default:
 		return nil, unsigned4(q.Get(paramAlgorithm))
 	}
+	for name := range q {
+		own := sig.query && slices.Contains([]string{paramCredential, paramSignature, paramToken}, name)
+		if signsAlone(strings.ToLower(name)) && !own {
+			return nil, "would sign a request that has two signatures"
+		}
+	}
 	// The key ID, the date, the region, the service and "aws4_request".
 	f := strings.Split(scope, "/")
 	h, ok := s.t.find.next(f[0], 0, s.own)

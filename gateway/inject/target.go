@@ -137,9 +137,20 @@ func (s *scan) credentialParam(name string) bool {
 	return false
 }
 
-// signs says whether a parameter is part of a signature in the query.
+// signs says whether a parameter, in any case, is part of a signature in the
+// query: of version 4, of version 2, or of a form (POST policy).
 func signs(name string) bool {
-	return name == paramCredential || name == paramSignature || name == paramToken
+	name = strings.ToLower(name)
+	return signsAlone(name) || name == "signature"
+}
+
+// signsAlone says whether it, in lower case, is nothing else anywhere.
+func signsAlone(name string) bool {
+	switch name {
+	case "x-amz-credential", "x-amz-signature", "x-amz-security-token", "awsaccesskeyid":
+		return true
+	}
+	return false
 }
 
 // applyTarget changes path and query of the outgoing request.
