@@ -46,10 +46,15 @@ func TestOAuthTokenEndpoint(t *testing.T) {
 	if n := len(o.saw()); n != 0 {
 		t.Errorf("the origin saw %d requests", n)
 	}
-	resp, _, err := body(l.client(t, false).Get(base + "oauth/token"))
+	resp, text, err := body(l.client(t, false).Get(base + "oauth/token"))
+	must(t, err)
+	if resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "method_not_allowed") || len(o.saw()) != 0 {
+		t.Errorf("a GET of the endpoint: %d %s, the origin saw %d requests", resp.StatusCode, text, len(o.saw()))
+	}
+	_, _, err = body(l.client(t, false).Get(base + "oauth/tokens"))
 	must(t, err)
 	if len(o.saw()) != 1 {
-		t.Errorf("a GET of the endpoint: %d, the origin saw %d requests", resp.StatusCode, len(o.saw()))
+		t.Errorf("elsewhere: the origin saw %d requests", len(o.saw()))
 	}
 	l.await(t, "the end of a token request", func(e *audit.Event) bool {
 		return e.Kind == audit.KindHTTP && e.Phase == audit.PhaseEnd && e.HTTP.Method == "POST" && e.HTTP.Status == 200

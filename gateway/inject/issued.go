@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
+	"strings"
 
 	"sallyport/policy"
 	"sallyport/secrets"
@@ -16,22 +18,53 @@ import (
 // request goes. The gateway answers such a request itself, with the
 // placeholder of the token that it takes there in the sandbox's stead.
 func (t *Table) TokenEndpoint(in Input) (name string, ok bool) {
-	r := in.Request
-	if r.Method != http.MethodPost || r.URL == nil {
+	if in.Request.Method != http.MethodPost {
 		return "", false
 	}
 	s := scan{t: t, in: in}
 	s.injects = s.bound()
-	for _, n := range in.Decision.Inject {
-		c := t.creds[n]
-		if c == nil || c.token == nil || !s.approved(c) {
+	return s.tokenEndpoint()
+}
+
+// tokenEndpoint returns the secret whose token endpoint the request goes to,
+// whatever its method.
+func (s *scan) tokenEndpoint() (name string, ok bool) {
+	u := s.in.Request.URL
+	if u == nil {
+		return "", false
+	}
+	for _, n := range s.in.Decision.Inject {
+		c := s.t.creds[n]
+		if c == nil || c.token == nil || !s.approved(c) || c.token.Hostname() != s.in.Host {
 			continue
 		}
-		if c.token.Hostname() == in.Host && c.token.EscapedPath() == r.URL.EscapedPath() {
+		if strings.EqualFold(cleaned(c.token.Path), cleaned(u.Path)) || u.Opaque != "" && strings.EqualFold(cleaned(c.token.Path), cleaned(unescape(u.Opaque))) {
 			return n, true
 		}
 	}
 	return "", false
+}
+
+// tokenMethod refuses a token endpoint that is not asked for a token: what is
+// sent to it does not leave, and of the answers there is only the one.
+func (s *scan) tokenMethod() {
+	if s.in.Request.Method == http.MethodPost {
+		return
+	}
+	if n, ok := s.tokenEndpoint(); ok {
+		s.refuse(policy.MethodNotAllowed, "this is where the gateway takes the tokens of "+n+"; a POST is answered with its placeholder, and nothing else is sent there")
+	}
+}
+
+// cleaned returns a path that was decoded as servers may read it: without
+// what is behind semicolons, dot segments and slashes that are too many, and
+// decoded once more.
+func cleaned(p string) string {
+	segments := strings.Split(strings.ReplaceAll(unescape(p), `\`, "/"), "/")
+	for i, s := range segments {
+		segments[i], _, _ = strings.Cut(s, ";")
+	}
+	return path.Clean("/" + strings.Join(segments, "/"))
 }
 
 // endpoint reads the address of a token endpoint; nil for none.

@@ -101,6 +101,7 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 	if s.reason == "" {
 		s.signature(in.Request)
 		s.certificate()
+		s.tokenMethod()
 	}
 	if s.reason == "" {
 		s.single()

@@ -63,6 +63,7 @@ func (u uses) sorted() []Use {
 func severity(r policy.Reason) int {
 	return slices.Index([]policy.Reason{
 		"", // not refused
+		policy.MethodNotAllowed,
 		policy.UninspectableBody,
 		policy.BodyTooLarge,
 		policy.ForeignCredential,
