@@ -255,7 +255,7 @@ const (
 	ActionMoved       = "segment_moved"     // the open segment was renamed or replaced by hand
 	ActionTampered    = "segment_changed"   // the open segment was cut or added to by hand
 	ActionMissing     = "segment_missing"   // a closed segment is gone, not by retention
-	ActionClock       = "clock_step"        // the wall clock went back
+	ActionClock       = "clock_step"        // the wall clock went back, or far forward
 	ActionTruncated   = "log_truncated"     // records that had been written are gone from the end
 	ActionCheckpoint  = "checkpoint"        // Key signs Hash as the record Seq
 	ActionUndelivered = "alert_undelivered" // a sink does not take a notice; it is tried again

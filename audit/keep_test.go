@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,8 +30,9 @@ func TestRotationBySizeUnderLoad(t *testing.T) {
 
 // clock is a wall clock that a test sets.
 type clock struct {
-	mu  sync.Mutex
-	now time.Time
+	mu     sync.Mutex
+	now    time.Time
+	passed time.Duration
 }
 
 func newClock() *clock { return &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)} }
@@ -42,6 +42,21 @@ func (c *clock) Now() time.Time {
 	defer c.mu.Unlock()
 	c.now = c.now.Add(time.Microsecond)
 	return c.now
+}
+
+// pass lets time pass, which a clock that nobody sets shows as well.
+func (c *clock) pass(d time.Duration) {
+	c.step(d)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.passed += d
+}
+
+// up is the clock that nobody sets.
+func (c *clock) up() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.passed
 }
 
 func (c *clock) step(d time.Duration) {
@@ -98,10 +113,10 @@ func TestRetentionBySizeLeavesAnAnchor(t *testing.T) {
 func TestRetentionByAge(t *testing.T) {
 	c := newClock()
 	dir := filepath.Join(t.TempDir(), "audit")
-	l := openTest(t, Options{Dir: dir, SegmentAge: time.Hour, RetainAge: 24 * time.Hour, Now: c.Now})
+	l := openTest(t, Options{Dir: dir, SegmentAge: time.Hour, RetainAge: 24 * time.Hour, Now: c.Now, up: c.up})
 	for i := range 10 {
 		write(t, l, fmt.Sprintf("h%d.test", i))
-		c.step(6 * time.Hour)
+		c.pass(6 * time.Hour)
 	}
 	l.retain()
 	got := hosts(t, Filter{Kind: "dns"}, dir)
@@ -190,72 +205,6 @@ func TestOpenSegmentDeletedByHand(t *testing.T) {
 	}
 	if notes := actions(t, l.o.Dir); len(notes) != 1 || notes[0].Note.Action != ActionRestored || !notes[0].Alerting() {
 		t.Errorf("notes %+v", notes)
-	}
-}
-
-// TestDirectoryDeletedByHand: the log goes on in a directory of its own making,
-// which no other writer can have.
-func TestDirectoryDeletedByHand(t *testing.T) {
-	for name, remove := range map[string]func(dir string) error{
-		"deleted": os.RemoveAll,
-		"moved":   func(dir string) error { return os.Rename(dir, dir+".1") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := newClock()
-			l := openTest(t, Options{Now: c.Now})
-			write(t, l, "a.test")
-			if err := remove(l.o.Dir); err != nil {
-				t.Fatal(err)
-			}
-			c.step(2 * nameCheck)
-			_ = l.Write(denial("b.test")) // it may be refused until the directory is there
-			eventually(t, "recovery", func() bool { return l.Healthy() == nil })
-			write(t, l, "c.test")
-			if got := fmt.Sprint(hosts(t, Filter{Kind: "dns"}, l.o.Dir)); !strings.HasSuffix(got, "c.test]") {
-				t.Errorf("records %s", got)
-			}
-			if _, err := Open(Options{Dir: l.o.Dir}); !errors.Is(err, ErrBusy) {
-				t.Errorf("a second writer: %v, want that the log is in use", err)
-			}
-			if n := l.Stats().Faults; n > 1 {
-				t.Errorf("%d faults, want one at the most", n)
-			}
-		})
-	}
-}
-
-// TestNoHealthWithoutAName: a log whose segment has no name, and can have none,
-// is not healthy at any moment until it can.
-func TestNoHealthWithoutAName(t *testing.T) {
-	l := openTest(t, Options{})
-	write(t, l, "a.test")
-	if err := os.RemoveAll(l.o.Dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(l.o.Dir, nil, 0o600); err != nil { // in its place
-		t.Fatal(err)
-	}
-	for range 20 {
-		if err := l.Write(denial("b.test")); !errors.Is(err, ErrUnavailable) {
-			t.Fatalf("write: %v, want unavailable", err)
-		}
-		if l.retry() || l.Healthy() == nil {
-			t.Fatal("healthy, although nothing can be written")
-		}
-	}
-	if n := l.Stats().Faults; n != 1 {
-		t.Errorf("%d faults, want one", n)
-	}
-	if err := os.Remove(l.o.Dir); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "recovery", func() bool { return l.Healthy() == nil })
-	write(t, l, "c.test")
-	if got := fmt.Sprint(hosts(t, Filter{Kind: "dns"}, l.o.Dir)); got != "[a.test c.test]" {
-		t.Errorf("records %s", got)
-	}
-	if rep, err := Verify(l.o.Dir); err != nil {
-		t.Errorf("%+v, %v", rep, err)
 	}
 }
 

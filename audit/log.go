@@ -34,6 +34,7 @@ type Log struct {
 	retired  []file // segments that wait for their fsync and to be closed
 	noRotate time.Time
 	lookedAt time.Time // when the open segment's name was last checked
+	pace     pace      // of the wall clock, for retention
 	owed     []*Event  // about the log itself, that could not be written yet
 	signed   uint64    // seq of the last checkpoint
 	signedAt time.Time
@@ -94,7 +95,11 @@ func openLog(o Options, open opener) (*Log, error) {
 		group: &group{}, late: time.NewTimer(lateMost),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
-	if err := l.recover(); err != nil {
+	err = l.recover()
+	if err == nil {
+		err = l.startPace()
+	}
+	if err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("audit log: %w", err)
 	}

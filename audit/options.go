@@ -72,6 +72,8 @@ type Options struct {
 	State *State
 	// Now is the wall clock; nil is time.Now.
 	Now func() time.Time
+
+	up func() time.Duration // how long the machine has been up; nil is uptime
 }
 
 var (
@@ -115,6 +117,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.up == nil {
+		o.up = uptime()
 	}
 	return o, nil
 }

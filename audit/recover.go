@@ -182,13 +182,17 @@ func (l *Log) recoverState() error {
 	return nil
 }
 
-// saveEnd remembers the end of the log. Called with commitMu held.
+// saveEnd remembers the end of the log, and the time that retention believes.
+// Called with commitMu held.
 func (l *Log) saveEnd() error {
 	if l.o.State == nil || l.end.seq == 0 {
 		return nil
 	}
 	v := binary.BigEndian.AppendUint64(nil, l.end.seq)
-	return l.o.State.Put(stateBucket, []byte(l.o.Dir), append(v, l.end.hash[:]...))
+	return l.o.State.PutAll(stateBucket, map[string][]byte{
+		l.o.Dir:                  append(v, l.end.hash[:]...),
+		string(paceKey(l.o.Dir)): l.paceMark(),
+	})
 }
 
 // usedKey is where stateBucket has the highest number of a segment that a log

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // retain removes the oldest closed segments that are too old or too many.
@@ -16,12 +17,13 @@ func (l *Log) retain() {
 	l.commitMu.Lock()
 	open := l.seg.n
 	l.commitMu.Unlock()
+	now := l.ageTime()
 	list, err := segments(l.o.Dir)
 	if err != nil {
 		l.logger.Warn("retention: segments not listed", "error", err)
 		return
 	}
-	gone, bytes := l.expired(list, open)
+	gone, bytes := l.expired(list, open, now)
 	if len(gone) == 0 || len(gone) == len(list) || !l.begin(list[len(gone)], gone, bytes) {
 		return
 	}
@@ -64,7 +66,7 @@ func (l *Log) begin(first uint64, gone []uint64, bytes int64) bool {
 
 // expired returns the segments before the open one that retention removes, and
 // their bytes.
-func (l *Log) expired(list []uint64, open uint64) (gone []uint64, bytes int64) {
+func (l *Log) expired(list []uint64, open uint64, now time.Time) (gone []uint64, bytes int64) {
 	var total int64
 	size := make(map[uint64]int64, len(list))
 	for _, n := range list {
@@ -73,7 +75,7 @@ func (l *Log) expired(list []uint64, open uint64) (gone []uint64, bytes int64) {
 			total += info.Size()
 		}
 	}
-	horizon := l.o.Now().Add(-l.o.RetainAge)
+	horizon := now.Add(-l.o.RetainAge)
 	for _, n := range list {
 		if n >= open {
 			break
