@@ -12,6 +12,7 @@ import (
 
 	"sallyport/audit"
 	"sallyport/gateway"
+	"sallyport/policy"
 )
 
 // metrics counts what the audit log records, and shows it to Prometheus.
@@ -61,36 +62,57 @@ func newMetrics(next recorder) *metrics {
 	return m
 }
 
-// Write counts e and hands it on.
+// Write hands e on and counts it: a decision as it was answered, which is not
+// as it was made where it could not be written.
 func (m *metrics) Write(e *audit.Event) error {
-	m.count(e)
+	if e.Phase == audit.PhaseDecision {
+		err := m.next.Write(e)
+		m.decided(e, err == nil)
+		return err
+	}
+	if e.Phase == audit.PhaseEnd {
+		m.ended(e)
+	}
 	return m.next.Write(e)
 }
 
-func (m *metrics) count(e *audit.Event) {
-	switch e.Phase {
-	case audit.PhaseDecision:
-		m.decisions.WithLabelValues(string(e.Kind), e.Verdict, e.Reason).Add(float64(max(e.Count, 1)))
-		if e.Kind == audit.KindDNS && e.DNS != nil {
-			m.questions.WithLabelValues(knownType(e.DNS.QType), e.DNS.RCode).Add(float64(max(e.Count, 1)))
-		}
-		for _, s := range e.Secrets {
+// decided counts a decision. Without a record nothing is admitted and no secret
+// sent; whoever waits for an answer is told that the log cannot be written.
+func (m *metrics) decided(e *audit.Event, recorded bool) {
+	n := float64(max(e.Count, 1))
+	verdict, reason, rcode := e.Verdict, e.Reason, ""
+	if e.DNS != nil {
+		rcode = e.DNS.RCode
+	}
+	malformed := e.Kind == audit.KindDNS && e.Reason == string(policy.ProtocolError) // answered as such before it is recorded
+	if !recorded && e.Kind != audit.KindPacket && !malformed {
+		verdict, reason, rcode = policy.Deny.String(), string(policy.AuditUnavailable), "REFUSED"
+	}
+	m.decisions.WithLabelValues(string(e.Kind), verdict, reason).Add(n)
+	if e.Kind == audit.KindDNS && e.DNS != nil {
+		m.questions.WithLabelValues(knownType(e.DNS.QType), rcode).Add(n)
+	}
+	for _, s := range e.Secrets {
+		if recorded || s.Action == "withheld" {
 			m.secrets.WithLabelValues(s.Name, s.Action).Add(float64(max(s.Count, 1)))
 		}
-	case audit.PhaseEnd:
-		switch e.Kind {
-		case audit.KindConn:
-			if e.Bytes != nil {
-				m.bytes.WithLabelValues("sent").Add(float64(e.Bytes.Sent))
-				m.bytes.WithLabelValues("received").Add(float64(e.Bytes.Received))
-			}
-		case audit.KindHTTP:
-			m.requests.Observe(e.DurationMS / 1000)
-			m.overhead.Observe(e.GatewayMS / 1000)
+	}
+}
+
+// ended counts the end of an attempt: it was, recorded or not.
+func (m *metrics) ended(e *audit.Event) {
+	switch e.Kind {
+	case audit.KindConn:
+		if e.Bytes != nil {
+			m.bytes.WithLabelValues("sent").Add(float64(e.Bytes.Sent))
+			m.bytes.WithLabelValues("received").Add(float64(e.Bytes.Received))
 		}
-		if e.Upstream != nil && !e.Upstream.Reused {
-			m.connect.Observe(e.Upstream.ConnectMS / 1000)
-		}
+	case audit.KindHTTP:
+		m.requests.Observe(e.DurationMS / 1000)
+		m.overhead.Observe(e.GatewayMS / 1000)
+	}
+	if e.Upstream != nil && !e.Upstream.Reused {
+		m.connect.Observe(e.Upstream.ConnectMS / 1000)
 	}
 }
 
