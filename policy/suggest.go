@@ -302,6 +302,10 @@ func (p *proposer) keepAllowed(rules []SuggestedRule) {
 				kept = append(kept, r)
 				continue
 			}
+			if len(r.attempts) > 1 { // some of them may be fine
+				kept = append(kept, p.apart(r)...)
+				continue
+			}
 			for _, b := range r.attempts {
 				p.leave(b, withoutTitle(bad[i]))
 			}
@@ -325,6 +329,29 @@ func (p *proposer) keepAllowed(rules []SuggestedRule) {
 			p.out.Rules = append(p.out.Rules, p.rules(ok, true)...)
 		}
 	}
+}
+
+// apart makes a rule of each attempt that a refused rule was for, and joins
+// those again that are refused no more, where they are not all.
+func (p *proposer) apart(r SuggestedRule) []SuggestedRule {
+	var each []SuggestedRule
+	for _, b := range r.attempts {
+		each = append(each, p.rules([]Blocked{b}, true)...)
+	}
+	bad := p.refused(each)
+	if len(bad) == 0 {
+		return each
+	}
+	var fine []Blocked
+	var rest []SuggestedRule
+	for i, x := range each {
+		if bad[i] == "" {
+			fine = append(fine, x.attempts...)
+		} else {
+			rest = append(rest, x)
+		}
+	}
+	return append(rest, p.rules(fine, true)...)
 }
 
 // withoutTitle takes the name of the rule off a problem.

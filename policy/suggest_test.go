@@ -180,3 +180,22 @@ func TestSuggestNotForConditions(t *testing.T) {
 		t.Errorf("left out %+v", left)
 	}
 }
+
+// TestSuggestWhatTheOrgAllows: of attempts that make one rule, those are kept
+// that the org covers.
+func TestSuggestWhatTheOrgAllows(t *testing.T) {
+	read := allowRule("*.test")
+	read.Methods = []string{"GET", "HEAD"}
+	old := read
+	old.Host = "old.test"
+	doc := sandboxDoc(old)
+	doc.Org = &Org{PublicSuffix: true, Rules: []Rule{read}}
+	s := suggestFor(t, doc, false, blocked("GET", "new.test", "/q", HostNotAllowed), blocked("POST", "new.test", "/q", HostNotAllowed),
+		blocked("HEAD", "new.test", "/q", HostNotAllowed))
+	if len(s.Rules) != 1 || !slices.Equal(s.Rules[0].Rule.Methods, []string{"GET", "HEAD"}) {
+		t.Errorf("suggested %+v", s.Rules)
+	}
+	if len(s.Left) != 1 || s.Left[0].Method != "POST" || !strings.Contains(s.Left[0].Why, "POST") {
+		t.Errorf("left out: %+v", s.Left)
+	}
+}
