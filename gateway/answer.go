@@ -104,6 +104,15 @@ func (x *exchange) taken(err error) *policy.Decision {
 	case errors.As(err, &refused):
 		return deny(refused.Reason, refused.Message)
 	}
+	return x.r.brokenBody()
+}
+
+// brokenBody says how the framing of the request's body is broken, or returns
+// nil.
+func (r *request) brokenBody() *policy.Decision {
+	if g := r.c.guard; g != nil && g.Broken() != nil {
+		return violation(g.Broken())
+	}
 	return nil
 }
 

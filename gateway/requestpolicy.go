@@ -20,6 +20,9 @@ func (r *request) askPolicy() *policy.Decision {
 			return why
 		}
 		d = r.decideByBody(d)
+		if why := r.brokenBody(); why != nil {
+			return why
+		}
 	}
 	if d.Verdict != policy.Allow {
 		return &d

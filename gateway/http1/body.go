@@ -133,11 +133,17 @@ func (g *Guard) deliver(n int) {
 // broken ends the stream inside a body: the request was decided and its
 // upstream half is cut by the error.
 func (g *Guard) broken(detail string) bool {
+	v := &Violation{Detail: detail}
 	g.unread.Store(true)
-	g.err = &Violation{Detail: detail}
-	g.in = nil
+	g.fault.Store(v)
+	g.err, g.in = v, nil
 	return true
 }
+
+// Broken is how the framing of a body was broken, or nil. It is that of the
+// request that is being served: there is none after it. It is known before a
+// read of the body fails, which the server takes for the client's end.
+func (g *Guard) Broken() *Violation { return g.fault.Load() }
 
 // parseChunkSize reads the size and ignores extensions.
 func parseChunkSize(b []byte) (int64, bool) {

@@ -46,7 +46,8 @@ type Guard struct {
 	open   bool  // after an upgrade: bytes pass unread
 	halt   atomic.Bool
 	unread atomic.Bool
-	called atomic.Bool // the server wants a read back that it has begun
+	fault  atomic.Pointer[Violation] // of a body
+	called atomic.Bool               // the server wants a read back that it has begun
 
 	mu    sync.Mutex
 	heads []Head
