@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -15,8 +16,12 @@ const (
 	negativeTTL = 5 * time.Second // the name or its addresses do not exist
 	failureTTL  = time.Second     // no answer could be had
 
-	maxNames     = 4096 // names kept
-	maxQuestions = 256  // names asked for at the same time
+	maxNames = 4096 // names kept
+
+	// Names asked for at the same time, whose answers may be slow in coming.
+	maxQuestions     = 1024 // by all
+	maxQuestionsEach = 64   // by one sandbox
+	minQuestionsEach = 8    // by one sandbox, even when all together ask too much
 
 	lookupTimeout = 10 * time.Second // one name, all servers
 )
@@ -31,14 +36,16 @@ type resolver struct {
 
 	mu     sync.Mutex
 	names  map[string]*answer
-	asking int // entries of names that are not done
+	asking int            // entries of names that are not done
+	each   map[string]int // of them, by the sandbox that asked first
 }
 
 // answer is a name's entry. Its fields are written before done is closed and
 // read after.
 type answer struct {
 	done      chan struct{}
-	abandoned bool // the one who was to ask could not; somebody else must
+	sandbox   string // which asked first
+	abandoned bool   // the one who was to ask could not; somebody else must
 	addrs     []netip.Addr
 	err       error
 	expires   time.Time
@@ -46,7 +53,7 @@ type answer struct {
 
 func newResolver(lookup LookupFunc) *resolver {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &resolver{lookup: lookup, ctx: ctx, cancel: cancel, names: make(map[string]*answer)}
+	return &resolver{lookup: lookup, ctx: ctx, cancel: cancel, names: make(map[string]*answer), each: make(map[string]int)}
 }
 
 // close ends the questions under way and waits for them.
@@ -57,11 +64,11 @@ func (r *resolver) close() {
 	r.wg.Wait()
 }
 
-// resolve returns the addresses of a name. A caller that gives up does not
-// end the question for the others.
-func (r *resolver) resolve(ctx context.Context, host string, before func() error) ([]netip.Addr, error) {
+// resolve returns the addresses of a name for a sandbox. A caller that gives up
+// does not end the question for the others.
+func (r *resolver) resolve(ctx context.Context, sandbox, host string, before func() error) ([]netip.Addr, error) {
 	for {
-		a, mine, err := r.entry(host)
+		a, mine, err := r.entry(sandbox, host)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +89,7 @@ func (r *resolver) resolve(ctx context.Context, host string, before func() error
 }
 
 // entry returns the entry of a name, and whether the caller is to ask.
-func (r *resolver) entry(host string) (a *answer, mine bool, err error) {
+func (r *resolver) entry(sandbox, host string) (a *answer, mine bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ctx.Err() != nil {
@@ -99,16 +106,29 @@ func (r *resolver) entry(host string) (a *answer, mine bool, err error) {
 			return a, false, nil
 		}
 	}
-	if r.asking >= maxQuestions {
-		return nil, false, &Error{Class: "dns", Detail: "too many names are being asked for"}
+	switch n := r.each[sandbox]; {
+	case n >= maxQuestionsEach:
+		return nil, false, &Error{Class: "dns", Detail: fmt.Sprintf("the sandbox is waiting for %d names already; ask again when some are answered", n)}
+	case r.asking >= maxQuestions && n >= minQuestionsEach:
+		return nil, false, &Error{Class: "dns", Detail: "all sandboxes together are asking for too many names; ask again"}
 	}
 	if len(r.names) >= maxNames {
 		r.evict()
 	}
-	a = &answer{done: make(chan struct{})}
+	a = &answer{done: make(chan struct{}), sandbox: sandbox}
 	r.names[host] = a
 	r.asking++
+	r.each[sandbox]++
 	return a, true, nil
+}
+
+// asked is called with mu held when an entry is done.
+func (r *resolver) asked(a *answer) {
+	r.asking--
+	if r.each[a.sandbox]--; r.each[a.sandbox] == 0 {
+		delete(r.each, a.sandbox)
+	}
+	close(a.done)
 }
 
 // evict makes room: what has expired goes, and if nothing has, one entry does.
@@ -138,9 +158,8 @@ func (r *resolver) ask(host string, a *answer, before func() error) error {
 		if !started { // also if before panics
 			r.mu.Lock()
 			delete(r.names, host)
-			r.asking--
 			a.abandoned = true
-			close(a.done)
+			r.asked(a)
 			r.mu.Unlock()
 		}
 	}()
@@ -154,9 +173,8 @@ func (r *resolver) ask(host string, a *answer, before func() error) error {
 	if r.ctx.Err() != nil {
 		started = true
 		delete(r.names, host)
-		r.asking--
 		a.err = errClosed
-		close(a.done)
+		r.asked(a)
 		return errClosed
 	}
 	started = true
@@ -180,7 +198,6 @@ func (r *resolver) run(host string, a *answer) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.asking--
 	a.addrs, a.err, a.expires = addrs, err, time.Now().Add(ttl)
-	close(a.done)
+	r.asked(a)
 }

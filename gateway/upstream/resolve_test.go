@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -52,7 +53,7 @@ func TestResolverKeepsAnswersForATime(t *testing.T) {
 				}
 				ask := func(questions int64) {
 					t.Helper()
-					_, err := r.resolve(t.Context(), "good.test", before)
+					_, err := r.resolve(t.Context(), "s1", "good.test", before)
 					if (err == nil) != (tc.err == nil) {
 						t.Error(err)
 					}
@@ -79,7 +80,7 @@ func TestResolverAsksOnceForMany(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				got, err := r.resolve(t.Context(), "good.test", func() error { announced.Add(1); return nil })
+				got, err := r.resolve(t.Context(), "s1", "good.test", func() error { announced.Add(1); return nil })
 				if err != nil || len(got) != 1 {
 					t.Error(got, err)
 				}
@@ -100,14 +101,14 @@ func TestResolverWhenTheRecordCannotBeWritten(t *testing.T) {
 		full := errors.New("disk full")
 		var failed, good sync.WaitGroup
 		failed.Go(func() {
-			_, err := r.resolve(t.Context(), "good.test", func() error { time.Sleep(time.Second); return full })
+			_, err := r.resolve(t.Context(), "s1", "good.test", func() error { time.Sleep(time.Second); return full })
 			if !errors.Is(err, full) {
 				t.Error(err)
 			}
 		})
 		synctest.Wait()
 		good.Go(func() { // joins the question that is never asked, and then asks it
-			if _, err := r.resolve(t.Context(), "good.test", func() error { return nil }); err != nil {
+			if _, err := r.resolve(t.Context(), "s1", "good.test", func() error { return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -130,10 +131,10 @@ func TestResolverCallerGivesUp(t *testing.T) {
 		defer r.close()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if _, err := r.resolve(ctx, "good.test", nil); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := r.resolve(ctx, "s1", "good.test", nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		if _, err := r.resolve(t.Context(), "good.test", nil); err != nil || asked.Load() != 1 {
+		if _, err := r.resolve(t.Context(), "s1", "good.test", nil); err != nil || asked.Load() != 1 {
 			t.Errorf("%v after %d questions", err, asked.Load())
 		}
 	})
@@ -148,7 +149,7 @@ func TestResolverIsBounded(t *testing.T) {
 		var refused atomic.Int64
 		for i := range maxQuestions + 10 {
 			wg.Go(func() {
-				if _, err := r.resolve(t.Context(), fmt.Sprintf("q%d.test", i), nil); err != nil {
+				if _, err := r.resolve(t.Context(), fmt.Sprint("s", i/maxQuestionsEach), fmt.Sprintf("q%d.test", i), nil); err != nil {
 					refused.Add(1)
 				}
 			})
@@ -165,12 +166,60 @@ func TestResolverIsBounded(t *testing.T) {
 			r.mu.Unlock()
 		}
 		for i := range 2 * maxQuestions {
-			if _, err := r.resolve(t.Context(), fmt.Sprintf("m%d.test", i), nil); err != nil {
+			if _, err := r.resolve(t.Context(), "s1", fmt.Sprintf("m%d.test", i), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if n := len(r.names); n > maxNames+maxQuestions {
 			t.Errorf("%d names kept", n)
+		}
+	})
+}
+
+// TestResolverKeepsTheGreedyApart: names of one sandbox that are slow in coming
+// keep no other from asking, however many ask.
+func TestResolverKeepsTheGreedyApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := make(chan struct{})
+		r := newResolver(func(ctx context.Context, host string) ([]netip.Addr, error) {
+			if host != "good.test" {
+				<-slow
+			}
+			return addrs("8.8.8.8"), nil
+		})
+		defer r.close()
+		var wg sync.WaitGroup
+		var refused atomic.Int64
+		greedy := func(sandbox string, names int) {
+			for i := range names {
+				wg.Go(func() {
+					if _, err := r.resolve(t.Context(), sandbox, fmt.Sprintf("%s-%d.test", sandbox, i), nil); err != nil {
+						if _, detail := ErrorClass(err); !strings.Contains(detail, "the sandbox is waiting for 64 names already") {
+							t.Error(err)
+						}
+						refused.Add(1)
+					}
+				})
+			}
+			synctest.Wait()
+		}
+		greedy("s1", 300)
+		if refused.Load() != 300-maxQuestionsEach {
+			t.Errorf("%d names refused", refused.Load())
+		}
+		for i := 1; i < maxQuestions/maxQuestionsEach; i++ {
+			greedy(fmt.Sprint("g", i), maxQuestionsEach)
+		}
+		if _, err := r.resolve(t.Context(), "s2", "good.test", nil); err != nil {
+			t.Errorf("another sandbox: %v", err)
+		}
+		close(slow)
+		wg.Wait()
+		if r.asking != 0 || len(r.each) != 0 {
+			t.Errorf("%d questions under way, %v", r.asking, r.each)
+		}
+		if _, err := r.resolve(t.Context(), "s1", "s1-299.test", nil); err != nil {
+			t.Errorf("the greedy one afterwards: %v", err)
 		}
 	})
 }
@@ -183,10 +232,10 @@ func TestResolverClosed(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			r.close()
 		}()
-		if _, err := r.resolve(t.Context(), "good.test", nil); err == nil {
+		if _, err := r.resolve(t.Context(), "s1", "good.test", nil); err == nil {
 			t.Error("answered after the end")
 		}
-		if _, err := r.resolve(t.Context(), "other.test", nil); !errors.Is(err, errClosed) {
+		if _, err := r.resolve(t.Context(), "s1", "other.test", nil); !errors.Is(err, errClosed) {
 			t.Error(err)
 		}
 	})
@@ -197,12 +246,12 @@ func TestResolverBeforePanics(t *testing.T) {
 	defer r.close()
 	func() {
 		defer func() { _ = recover() }()
-		_, _ = r.resolve(t.Context(), "good.test", func() error { panic("no") })
+		_, _ = r.resolve(t.Context(), "s1", "good.test", func() error { panic("no") })
 	}()
-	if _, err := r.resolve(t.Context(), "good.test", nil); err != nil {
+	if _, err := r.resolve(t.Context(), "s1", "good.test", nil); err != nil {
 		t.Error(err)
 	}
-	if r.asking != 0 {
+	if r.asking != 0 || len(r.each) != 0 {
 		t.Errorf("%d questions under way", r.asking)
 	}
 }

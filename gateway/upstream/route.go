@@ -83,7 +83,7 @@ func (u *Upstream) addresses(ctx context.Context, t Target, before func() error)
 	if r := neverAsked(t.Host); r != nil {
 		return nil, r
 	}
-	return u.resolver.resolve(ctx, t.Host, before)
+	return u.resolver.resolve(ctx, t.Sandbox, t.Host, before)
 }
 
 // check returns the addresses as they are to be dialled, or why the first bad
