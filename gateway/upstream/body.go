@@ -153,3 +153,18 @@ func (e *bodyError) Error() string { return "request body: " + e.err.Error() }
 
 // Unwrap returns the source's error.
 func (e *bodyError) Unwrap() error { return e.err }
+
+// withoutBody takes an answer for what its status says it is: one that has no
+// body, whatever length it names (RFC 9110, sections 6.4.1 and 8.6). Over
+// HTTP/2 net/http waits for that many bytes.
+func withoutBody(resp *http.Response) {
+	if resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified {
+		resp.Body, resp.ContentLength = nothing{resp.Body}, 0
+	}
+}
+
+// nothing is a body of no bytes.
+type nothing struct{ io.Closer }
+
+// Read implements io.Reader.
+func (nothing) Read([]byte) (int, error) { return 0, io.EOF }

@@ -181,7 +181,7 @@ type dying struct {
 
 // Write implements net.Conn.
 func (d *dying) Write(b []byte) (int, error) {
-	if d.dead.Load() {
+	if d.dead.CompareAndSwap(true, false) { // but the last alert of TLS
 		return 0, syscall.EPIPE
 	}
 	return d.Conn.Write(b)
@@ -190,9 +190,12 @@ func (d *dying) Write(b []byte) (int, error) {
 // TestConnectionThatDiedIdle sends a body over a pooled connection that is
 // found dead: nothing can have arrived, so it goes over another one.
 func TestConnectionThatDiedIdle(t *testing.T) {
-	for _, size := range []int{4, maxReplay / 2} {
+	for _, tc := range []struct {
+		scheme string
+		size   int
+	}{{"http", 4}, {"http", maxReplay / 2}, {"https", 4}} {
 		bodies := make(chan string, 8)
-		o := newOrigin(t, false, func(w http.ResponseWriter, r *http.Request) {
+		o := newOrigin(t, tc.scheme == "https", func(w http.ResponseWriter, r *http.Request) {
 			b, _ := io.ReadAll(r.Body)
 			bodies <- string(b)
 		})
@@ -206,11 +209,11 @@ func TestConnectionThatDiedIdle(t *testing.T) {
 			}
 			return c, err
 		}
-		text := strings.Repeat("d", size)
-		mustSend(t, u, o.target(), "http", "POST", strings.NewReader(text), nil)
+		text := strings.Repeat("d", tc.size)
+		mustSend(t, u, o.target(), tc.scheme, "POST", strings.NewReader(text), nil)
 		<-bodies
 		first.dead.Store(true)
-		_, info, _ := mustSend(t, u, o.target(), "http", "POST", strings.NewReader(text), nil)
+		_, info, _ := mustSend(t, u, o.target(), tc.scheme, "POST", strings.NewReader(text), nil)
 		if got := <-bodies; got != text || info.Reused {
 			t.Errorf("the origin received %d bytes, %+v", len(got), info)
 		}
@@ -367,8 +370,8 @@ func TestH108EarlyAnswerArrives(t *testing.T) {
 	}
 }
 
-// TestH123RefusedRequestIsGivenUp: a request that the upstream resets each
-// time is not repeated for a minute.
+// TestH123RefusedRequestIsGivenUp: a request that the upstream does not
+// like is sent once.
 func TestH123RefusedRequestIsGivenUp(t *testing.T) {
 	o := newOrigin(t, true, func(http.ResponseWriter, *http.Request) {})
 	u := newUpstream(t, Options{Roots: o.roots})

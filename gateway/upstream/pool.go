@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 const (
@@ -51,6 +53,9 @@ var (
 // the route in its context, and reuses a connection only for the same host,
 // port and ranges. It never follows a redirect, never asks the environment
 // for a proxy, and never sends a body twice once any of it may have arrived.
+// What may be sent again is sent once more at most: over HTTP/2 what the peer
+// says it did not look at, over HTTP/1.1 what is safe and met a kept connection
+// that turned out to be dead.
 type Pool struct {
 	u       *Upstream
 	sandbox string
@@ -58,7 +63,7 @@ type Pool struct {
 
 	mu         sync.Mutex
 	closed     bool
-	transports map[transportKey]*http.Transport
+	transports map[transportKey]*transport
 	conns      map[*conn]struct{}
 	offerBoth  map[string]struct{} // hosts and ports that did not agree on HTTP/1.1
 }
@@ -74,7 +79,7 @@ func newPool(u *Upstream, sandboxID string) *Pool {
 		u:          u,
 		sandbox:    sandboxID,
 		tickets:    tls.NewLRUClientSessionCache(0),
-		transports: make(map[transportKey]*http.Transport),
+		transports: make(map[transportKey]*transport),
 		conns:      make(map[*conn]struct{}),
 		offerBoth:  make(map[string]struct{}),
 	}
@@ -100,17 +105,20 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil && t.http1 && refusesProtocol(err) {
 		resp, err = p.withHTTP2(t, err)
 	}
+	if err != nil && unprocessed(err) && t.rewind() { // once
+		resp, err = t.transport.RoundTrip(t.out)
+	}
 	t.report(resp)
 	if err != nil {
 		if t.body != nil {
 			t.body.close()
 		}
-		if t.wasRefused() {
+		if refusesRequest(err) {
 			err = &Error{Class: "protocol", Detail: "the upstream refuses the request", Err: err}
 		}
-		t.giveUp()
 		return nil, p.u.failed(t.target, wrap(err))
 	}
+	withoutBody(resp)
 	if t.body != nil {
 		t.body.seal()
 		if resp.StatusCode != http.StatusSwitchingProtocols {
@@ -136,12 +144,7 @@ func (p *Pool) prepare(req *http.Request) (*trip, error) {
 	if t.transport, err = p.transport(r.Target, t.http1); err != nil {
 		return nil, err
 	}
-	ctx, giveUp := req.Context(), context.CancelFunc(func() {})
-	if !t.http1 { // which is never given up
-		ctx, giveUp = context.WithCancel(ctx) // else it ends with its parent
-	}
-	t.giveUp = giveUp
-	t.out = req.WithContext(t.trace(ctx, a))
+	t.out = req.WithContext(t.trace(req.Context(), a))
 	if _, ok := req.Header["User-Agent"]; !ok { // an empty one keeps net/http from adding its own
 		t.out.Header = req.Header.Clone()
 		if t.out.Header == nil {
@@ -202,13 +205,8 @@ func (p *Pool) withHTTP2(t *trip, refusal error) (*http.Response, error) {
 	p.offerBoth[t.out.URL.Host] = struct{}{}
 	p.mu.Unlock()
 	t.transport, t.http1 = transport, false
-	ctx, giveUp := context.WithCancel(t.out.Context()) // else it ends with its parent
-	t.giveUp = giveUp
-	t.out = t.out.WithContext(ctx) // the transport may still hold the one before
-	if t.body != nil {
-		if t.out.Body, err = t.body.attempt(); err != nil {
-			return nil, refusal
-		}
+	if !t.rewind() {
+		return nil, refusal
 	}
 	return t.transport.RoundTrip(t.out)
 }
@@ -237,7 +235,7 @@ func leadsTo(u *url.URL, t Target) bool {
 
 // transport returns the transport for a target's ranges, which offers HTTP/1.1
 // alone or HTTP/2 as well.
-func (p *Pool) transport(t Target, http1 bool) (*http.Transport, error) {
+func (p *Pool) transport(t Target, http1 bool) (*transport, error) {
 	k := transportKey{key(t), http1}
 	p.mu.Lock()
 	if p.closed {
@@ -245,13 +243,18 @@ func (p *Pool) transport(t Target, http1 bool) (*http.Transport, error) {
 		return nil, errClosed
 	}
 	tr, ok := p.transports[k]
-	var gone []*http.Transport
+	var gone []*transport
 	if !ok {
 		if len(p.transports) >= maxTransports { // most are of policies that are gone
 			gone = slices.Collect(maps.Values(p.transports))
 			clear(p.transports)
 		}
-		tr = p.newTransport(t.Certificate, http1)
+		var err error
+		if tr, err = p.newTransport(t.Certificate, http1); err != nil {
+			p.mu.Unlock()
+			closeIdle(gone)
+			return nil, err
+		}
 		p.transports[k] = tr
 	}
 	p.mu.Unlock()
@@ -261,9 +264,12 @@ func (p *Pool) transport(t Target, http1 bool) (*http.Transport, error) {
 
 // closeIdle must not be called with the pool locked: closing a connection
 // takes it out of the pool.
-func closeIdle(transports []*http.Transport) {
+func closeIdle(transports []*transport) {
 	for _, t := range transports {
 		t.CloseIdleConnections()
+		if t.http2 != nil {
+			t.http2.closeIdle()
+		}
 	}
 }
 
@@ -291,11 +297,17 @@ func key(t Target) string {
 	return strings.Join(slices.Compact(parts), " ")
 }
 
+// transport is where requests that may share connections go.
+type transport struct {
+	*http.Transport
+	http2 *http2Conns // nil where HTTP/1.1 alone is offered
+}
+
 // newTransport returns a transport that dials the route of the request. An
 // upgrade to WebSocket goes over a connection of its own on which only
 // HTTP/1.1 was offered; net/http keeps those apart. A session that was begun
 // with a client certificate is resumed with it alone.
-func (p *Pool) newTransport(client *tls.Certificate, http1 bool) *http.Transport {
+func (p *Pool) newTransport(client *tls.Certificate, http1 bool) (*transport, error) {
 	config := &tls.Config{RootCAs: p.u.roots, MinVersion: tls.VersionTLS12, ClientSessionCache: p.tickets}
 	if client != nil {
 		config.Certificates, config.ClientSessionCache = []tls.Certificate{*client}, tls.NewLRUClientSessionCache(0)
@@ -303,11 +315,13 @@ func (p *Pool) newTransport(client *tls.Certificate, http1 bool) *http.Transport
 	if http1 {
 		config.NextProtos = []string{protoHTTP1} // said, so that a server that has only HTTP/2 can refuse
 		config.VerifyConnection = confirmsHTTP1
+	} else {
+		config.NextProtos = []string{http2.NextProtoTLS, protoHTTP1}
 	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(!http1)
-	return &http.Transport{
+	t := &transport{Transport: &http.Transport{
 		Proxy:                  nil, // none, not the environment's
 		DialContext:            p.dial,
 		TLSClientConfig:        config,
@@ -327,7 +341,13 @@ func (p *Pool) newTransport(client *tls.Certificate, http1 bool) *http.Transport
 			SendPingTimeout:               pingAfter,
 			PingTimeout:                   pingTimeout,
 		},
+	}}
+	if http1 {
+		return t, nil
 	}
+	var err error
+	t.http2, err = newHTTP2Conns(t.Transport)
+	return t, err
 }
 
 // dial connects for a transport. The request that asked for the connection

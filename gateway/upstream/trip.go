@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // conn is a connection of a pool that counts what was written to it.
@@ -20,7 +22,10 @@ type conn struct {
 	net.Conn
 	pool    *Pool
 	raw     syscall.RawConn // nil: it has none
-	written atomic.Int64
+	written atomic.Int64    // before its end
+	ending  atomic.Bool
+	barred  atomic.Bool // nothing more is to be sent
+	gone    func()      // to be called when it is closed; under the pool's mu
 
 	once   sync.Once
 	ended  chan struct{} // closed when nothing more can be read
@@ -47,8 +52,13 @@ const (
 // Write implements net.Conn. The error of a reset is told when what the peer
 // had sent before has been read.
 func (c *conn) Write(b []byte) (int, error) {
+	if c.barred.Load() {
+		return 0, errSent
+	}
 	n, err := c.Conn.Write(b)
-	c.written.Add(int64(n))
+	if !c.ending.Load() {
+		c.written.Add(int64(n))
+	}
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
 		c.wait(c.ended, answerWait)
 		c.wait(nil, answerGrace)
@@ -80,14 +90,32 @@ func (c *conn) Read(b []byte) (int, error) {
 func (c *conn) Close() error {
 	c.pool.mu.Lock()
 	delete(c.pool.conns, c)
+	gone := c.gone
 	c.pool.mu.Unlock()
 	c.shut.Do(func() { close(c.closed) })
+	if gone != nil {
+		gone()
+	}
 	return c.Conn.Close()
 }
 
-// trip is one request on its way, with all attempts that net/http makes.
+// onClose has gone called when the connection is closed.
+func (c *conn) onClose(gone func()) {
+	c.pool.mu.Lock()
+	c.gone = gone
+	c.pool.mu.Unlock()
+}
+
+// SetWriteDeadline implements net.Conn. Over HTTP/1.1 only the end of TLS sets
+// one (crypto/tls, Conn.Close): what it writes then is of no request.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.ending.Store(true)
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// trip is one request on its way, with all its attempts.
 type trip struct {
-	transport *http.Transport
+	transport *transport
 	target    Target
 	http1     bool // HTTP/1.1 alone is offered
 	out       *http.Request
@@ -99,51 +127,78 @@ type trip struct {
 	conn     net.Conn // as net/http has it: a *conn or a *tls.Conn around one
 	reused   bool
 	got      time.Time
-	baseline int64     // written on conn before the attempt
-	first    time.Time // when it had its first connection, of HTTP/2
-	refused  bool      // it was given up
-
-	giveUp context.CancelFunc
-}
-
-// repeatTime is how long a request over HTTP/2 is repeated. net/http does so
-// for a minute, each time after a longer pause, when the peer resets it with
-// PROTOCOL_ERROR, which means more often that it does not like the request than
-// that the connection is bad. With this it is the third pause that is the last.
-const repeatTime = 2 * time.Second
-
-// repeated notes an attempt over HTTP/2. Its caller holds mu.
-func (t *trip) repeated() {
-	if t.first.IsZero() {
-		t.first = t.got
-	}
-	if t.got.Sub(t.first) > repeatTime {
-		t.refused = true
-		t.giveUp()
-	}
-}
-
-// wasRefused says whether the peer refused the request until it was given up.
-func (t *trip) wasRefused() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.refused
+	baseline int64 // written on conn before the attempt
+	sent     bool  // a byte of it was written over HTTP/1.1, by an attempt that failed
+	repeated bool  // and it was sent once more
 }
 
 // trace returns a context in which the trip learns of its connection, and
 // whoever attempts it of informational answers.
 func (t *trip) trace(ctx context.Context, a *Attempt) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: a.Interim, GotConn: func(i httptrace.GotConnInfo) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.conn, t.reused, t.got = i.Conn, i.Reused, time.Now()
-		if c, ok := i.Conn.(*tls.Conn); ok && c.ConnectionState().NegotiatedProtocol == "h2" {
-			t.repeated()
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: a.Interim, GotConn: t.gotConn})
+}
+
+// gotConn is called before each attempt. net/http makes one after the other
+// over HTTP/1.1 as long as a kept connection turns out to be dead, whatever was
+// written to it, if the method or an Idempotency-Key says that it may. What is
+// not to be sent again is kept from the connection.
+func (t *trip) gotConn(i httptrace.GotConnInfo) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := underlying(i.Conn)
+	if h, ok := i.Conn.(*tls.Conn); !ok || h.ConnectionState().NegotiatedProtocol != http2.NextProtoTLS {
+		if c != nil && !t.mayUse(i.Reused) {
+			c.barred.Store(true)
+			return
 		}
-		if c := underlying(i.Conn); c != nil {
-			t.baseline = c.written.Load()
-		}
-	}})
+	}
+	t.conn, t.reused, t.got = i.Conn, i.Reused, time.Now()
+	if c != nil {
+		t.baseline = c.written.Load()
+	}
+}
+
+// mayUse reports whether an attempt may be made over a connection of HTTP/1.1.
+// Once a byte was sent there is one more at most, for a method that is safe
+// and has no body, over a fresh connection, as the one before may have been
+// dead before the request came (RFC 9110, section 9.2.2). Its caller holds mu.
+func (t *trip) mayUse(reused bool) bool {
+	if !t.wasSent() {
+		return true
+	}
+	if reused || t.repeated || t.body != nil {
+		return false
+	}
+	switch t.out.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions:
+		t.repeated = true
+		return true
+	}
+	return false
+}
+
+// wasSent reports whether a byte of the request was written over HTTP/1.1 by
+// the attempts before. Its caller holds mu.
+func (t *trip) wasSent() bool {
+	if c := underlying(t.conn); c != nil && c.written.Load() != t.baseline {
+		t.sent = true
+	}
+	return t.sent
+}
+
+// rewind makes the trip ready for another attempt, if its body can be.
+func (t *trip) rewind() bool {
+	if t.body == nil {
+		return true
+	}
+	b, err := t.body.attempt()
+	if err != nil {
+		return false
+	}
+	out := *t.out // the transport may still hold the one before
+	out.Body = b
+	t.out = &out
+	return true
 }
 
 func underlying(nc net.Conn) *conn {
@@ -182,18 +237,15 @@ func (t *trip) report(resp *http.Response) {
 var errSent = errors.New("upstream: connection lost after the request was sent")
 
 // again is the request's GetBody: net/http calls it to try another connection
-// after one turned out to be dead. Over HTTP/2 it does so only when the peer
-// has said that it did not look at the request (RFC 9113, sections 5.4.1 and
-// 6.8). Over HTTP/1.1 it would also repeat what is called idempotent; a body
-// is repeated only if not a byte of the request was written.
+// of HTTP/1.1 after one turned out to be dead. It would also repeat what is
+// called idempotent; a body is repeated only if not a byte of the request was
+// written.
 func (t *trip) again() (io.ReadCloser, error) {
 	t.mu.Lock()
-	nc, baseline := t.conn, t.baseline
+	sent := t.wasSent()
 	t.mu.Unlock()
-	if c, ok := nc.(*tls.Conn); !ok || c.ConnectionState().NegotiatedProtocol != "h2" {
-		if c := underlying(nc); c == nil || c.written.Load() != baseline {
-			return nil, errSent
-		}
+	if sent {
+		return nil, errSent
 	}
 	return t.body.attempt()
 }

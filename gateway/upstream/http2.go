@@ -1,0 +1,210 @@
+package upstream
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/net/http2"
+)
+
+// http2Conns are the HTTP/2 connections of one transport. They are kept here
+// because what net/http keeps repeats a request that the peer has reset with
+// PROTOCOL_ERROR, each time over a new connection and without a pause or an
+// end. A connection of http2 attempts a request once and says why it failed.
+type http2Conns struct {
+	settings *http2.Transport //nolint:staticcheck // see above: no other attempts a request once
+
+	mu   sync.Mutex
+	open map[string][]*http2Conn // by host and port, those that may take a request
+}
+
+// newHTTP2Conns gives t, which has the limits, connections of HTTP/2.
+func newHTTP2Conns(t *http.Transport) (*http2Conns, error) {
+	// http2 reads the limits of a transport that is its own.
+	settings, err := http2.ConfigureTransports(&http.Transport{ //nolint:staticcheck // likewise
+		DisableCompression:     t.DisableCompression,
+		IdleConnTimeout:        t.IdleConnTimeout,
+		ResponseHeaderTimeout:  t.ResponseHeaderTimeout,
+		ExpectContinueTimeout:  t.ExpectContinueTimeout,
+		MaxResponseHeaderBytes: t.MaxResponseHeaderBytes,
+		HTTP2:                  t.HTTP2,
+	})
+	if err != nil {
+		return nil, err
+	}
+	h := &http2Conns{settings: settings, open: make(map[string][]*http2Conn)}
+	t.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{http2.NextProtoTLS: h.begin}
+	t.RegisterProtocol("https", h)
+	return h, nil
+}
+
+// http2Conn is a connection of HTTP/2.
+type http2Conn struct {
+	tls  *tls.Conn
+	cc   *http2.ClientConn
+	over atomic.Bool // it has been closed
+
+	mu   sync.Mutex
+	used bool // a request has had a place on it
+}
+
+// take takes a place for one request more, if there is one, and says whether
+// there was a request before.
+func (c *http2Conn) take() (taken, reused bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reused = c.used
+	if reused && c.over.Load() { // of one that was never used, http2 tells why
+		return false, true
+	}
+	taken = c.cc.ReserveNewRequest()
+	c.used = c.used || taken
+	return taken, reused
+}
+
+// begin makes a connection of one that has agreed on HTTP/2.
+func (h *http2Conns) begin(authority string, c *tls.Conn) http.RoundTripper {
+	cc, err := h.settings.NewClientConn(c)
+	if err != nil {
+		_ = c.Close() // it is of no use
+		return notBegun{err}
+	}
+	hc := &http2Conn{tls: c, cc: cc}
+	h.mu.Lock()
+	h.open[authority] = append(h.open[authority], hc)
+	h.mu.Unlock()
+	if under := underlying(c); under != nil {
+		under.onClose(func() {
+			hc.over.Store(true)
+			h.drop(authority, hc)
+		})
+	}
+	return hc
+}
+
+// notBegun tells net/http why a connection could not be made (net/http,
+// erringRoundTripper).
+type notBegun struct{ err error }
+
+// RoundTripErr returns why.
+func (n notBegun) RoundTripErr() error { return n.err }
+
+// RoundTrip implements http.RoundTripper.
+func (n notBegun) RoundTrip(*http.Request) (*http.Response, error) { return nil, n.err }
+
+func (h *http2Conns) drop(authority string, c *http2Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	left := slices.DeleteFunc(h.open[authority], func(o *http2Conn) bool { return o == c })
+	if len(left) == 0 {
+		delete(h.open, authority)
+		return
+	}
+	h.open[authority] = left
+}
+
+// RoundTrip implements http.RoundTripper for a request that finds a connection.
+// For any other it has the transport dial one.
+func (h *http2Conns) RoundTrip(req *http.Request) (*http.Response, error) {
+	h.mu.Lock()
+	conns := slices.Clone(h.open[hostPort(req)])
+	h.mu.Unlock()
+	for _, c := range conns {
+		if taken, reused := c.take(); taken {
+			return c.attempt(req, reused)
+		}
+	}
+	return nil, http.ErrSkipAltProtocol
+}
+
+// hostPort returns a request's host and port as net/http writes them.
+func hostPort(req *http.Request) string {
+	port := req.URL.Port()
+	if port == "" {
+		port = "443"
+	}
+	return net.JoinHostPort(strings.ToLower(req.URL.Hostname()), port)
+}
+
+// closeIdle closes the connections that no request uses.
+func (h *http2Conns) closeIdle() {
+	h.mu.Lock()
+	var idle []*http2Conn
+	for _, conns := range h.open {
+		idle = append(idle, conns...)
+	}
+	h.mu.Unlock()
+	for _, c := range idle {
+		if !c.inUse() {
+			c.cc.SetDoNotReuse() // from here on only what came between the two looks
+			if !c.inUse() {
+				_ = c.cc.Close() // nobody waits for it
+			}
+		}
+	}
+}
+
+func (c *http2Conn) inUse() bool {
+	s := c.cc.State()
+	return s.StreamsActive+s.StreamsReserved+s.StreamsPending > 0
+}
+
+// goneConn has net/http leave a connection that it remembers (net/http,
+// http2isNoCachedConnError).
+type goneConn struct{}
+
+// Error implements error.
+func (goneConn) Error() string { return "upstream: the HTTP/2 connection takes no more requests" }
+
+// IsHTTP2NoCachedConnError marks it.
+func (goneConn) IsHTTP2NoCachedConnError() {}
+
+// RoundTrip implements http.RoundTripper for the transport that has dialled
+// the connection or remembers it. One that refuses its first request is not
+// followed by another.
+func (c *http2Conn) RoundTrip(req *http.Request) (*http.Response, error) {
+	taken, reused := c.take()
+	switch {
+	case taken:
+		return c.attempt(req, reused)
+	case reused:
+		return nil, goneConn{}
+	}
+	return nil, &Error{Class: "protocol", Detail: "the server takes no request on a new HTTP/2 connection"}
+}
+
+// attempt sends a request that has a place, once.
+func (c *http2Conn) attempt(req *http.Request, reused bool) (*http.Response, error) {
+	if t := httptrace.ContextClientTrace(req.Context()); t != nil && t.GotConn != nil {
+		t.GotConn(httptrace.GotConnInfo{Conn: c.tls, Reused: reused})
+	}
+	return c.cc.RoundTrip(req)
+}
+
+// unprocessed reports whether the peer has said that it did not look at a
+// request over HTTP/2 (RFC 9113, sections 6.8 and 8.7), or took not a byte of
+// it. A stream that it reset in any other way it may have acted on.
+func unprocessed(err error) bool {
+	if e, ok := errors.AsType[http2.StreamError](err); ok {
+		return e.Code == http2.ErrCodeRefusedStream
+	}
+	switch err.Error() { // which http2 does not export
+	case "http2: Transport received Server's graceful shutdown GOAWAY", "http2: client conn not usable":
+		return true
+	}
+	return false
+}
+
+// refusesRequest reports whether the peer reset a stream over HTTP/2 because
+// of the request.
+func refusesRequest(err error) bool {
+	e, ok := errors.AsType[http2.StreamError](err)
+	return ok && e.Code == http2.ErrCodeProtocol
+}
