@@ -145,6 +145,9 @@ func (r *AlertRule) weight(e *Event, told connBytes) uint64 {
 	if r.Sum != "" {
 		return r.bytes(e, told)
 	}
+	if r.Host != "" && e.Various() {
+		return 1 // the first is of that host; of the others it is not known
+	}
 	return max(e.Count, 1)
 }
 
@@ -159,11 +162,14 @@ func (r *AlertRule) dimension(e *Event, dim string) string {
 	case "sandbox":
 		return sandboxOf(e)
 	case "host":
-		return hostOf(e)
+		return countedHost(e)
 	case "reason":
 		return effectiveReason(e)
 	case "rule":
-		if e.Rule != nil {
+		switch {
+		case e.Various():
+			return VariousNames
+		case e.Rule != nil:
 			return fmt.Sprintf("%s:%d", e.Rule.File, e.Rule.Line)
 		}
 	}

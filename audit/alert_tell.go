@@ -77,7 +77,10 @@ func (a *Alert) event(muted bool) *Event {
 		e.Message += " (muted)"
 	}
 	if a.Event != nil {
-		e.Sandbox, e.Host, e.Port, e.Reason, e.Rule = a.Event.Sandbox, a.Event.Host, a.Event.Port, effectiveReason(a.Event), a.Event.Rule
+		e.Sandbox, e.Reason = a.Event.Sandbox, effectiveReason(a.Event)
+		if !a.Event.Various() {
+			e.Host, e.Port, e.Rule = a.Event.Host, a.Event.Port, a.Event.Rule
+		}
 	}
 	return e
 }
@@ -94,7 +97,9 @@ func (a *Alert) message(r *AlertRule) string {
 	if s := sandboxOf(e); s != "" {
 		b.WriteString(" by sandbox " + Escape(s, 64))
 	}
-	if t := target(e); t != "-" {
+	if t := target(e); e.Various() {
+		b.WriteString(" to different targets")
+	} else if t != "-" {
 		b.WriteString(" to " + Escape(strings.ReplaceAll(t, `\\`, `\`), 200))
 	}
 	switch {

@@ -82,6 +82,8 @@ func outcome(e *Event) string {
 // textOf is the free text, where it says more than the columns.
 func textOf(e *Event) string {
 	switch {
+	case e.Various():
+		return e.Message
 	case e.Error != nil && e.Error.Class == RejectedCA && e.Message != "": // the message says what the client wants
 		if reasonOf(e) == RejectedCA {
 			return Escape(e.Message, 256)

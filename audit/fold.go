@@ -269,7 +269,15 @@ func (x *flood) event() *Event {
 		e.Count, e.FirstSeen, e.LastSeen = x.sample.Count, x.sample.FirstSeen, x.sample.LastSeen
 	}
 	if x.different && x.folded > 1 {
-		e.Message = "folded denials of different targets; host, path and addresses are those of the first"
+		e.Message = variousMessage
 	}
 	return &e
 }
+
+// variousMessage marks a record of different targets. It is how records that lie
+// in logs are known, too.
+const variousMessage = "folded denials of different targets; host, path and addresses are those of the first"
+
+// Various reports whether e stands for denials of different targets, of which it
+// has the first one's host, path, addresses and rule.
+func (e *Event) Various() bool { return e.Count > 1 && e.Message == variousMessage }

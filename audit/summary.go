@@ -37,6 +37,7 @@ const (
 	summaryBins  = 60
 	summaryNames = 50_000 // of one kind; more are counted together
 	OtherNames   = "(others)"
+	VariousNames = "(various)" // of records that stand for different targets
 )
 
 // Summarize reads the logs at dirs and counts what f takes. Each list of
@@ -69,7 +70,7 @@ func Summarize(ctx context.Context, dirs []string, f Filter, top int) (Summary, 
 		s.count(e, n)
 		bin := axis.bin(e.Time)
 		total.add(axis, bin, n)
-		hosts.add(hostOf(e), e, bin, n)
+		hosts.add(countedHost(e), e, bin, n)
 		reasons.add(effectiveReason(e), e, bin, n)
 		sandboxes.add(sandboxOf(e), e, bin, n)
 	}
@@ -101,6 +102,15 @@ func hostOf(e *Event) string {
 		return e.Dst.IP
 	}
 	return ""
+}
+
+// countedHost is the name that the count of e is of: hostOf, unless that is only
+// the first of many.
+func countedHost(e *Event) string {
+	if e.Various() {
+		return VariousNames
+	}
+	return hostOf(e)
 }
 
 // effectiveReason is the reason, in report mode the spared one.

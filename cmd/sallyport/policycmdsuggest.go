@@ -154,6 +154,9 @@ func blockedBy(e *audit.Event) (policy.Blocked, bool) {
 		return policy.Blocked{}, false
 	}
 	b := policy.Blocked{Sandbox: e.Sandbox.Name, Host: e.Host, Port: e.Port, Reason: policy.Reason(reason), Count: max(e.Count, 1), First: e.Time, Last: e.Time}
+	if e.Various() {
+		b.Count = 1 // of the others it is not known what they were
+	}
 	if e.FirstSeen != nil {
 		b.First = *e.FirstSeen
 	}
