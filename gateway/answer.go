@@ -84,9 +84,12 @@ func (x *exchange) explain(err error) refusal {
 	if failure.Class == "timeout" {
 		f.Status = http.StatusGatewayTimeout
 	}
-	f.Reason, f.Detail = "upstream_"+failure.Class, "no answer from "+x.r.c.host+": "+failure.Detail
+	f.Reason, f.Detail = upstreamReason(failure.Class), "no answer from "+x.r.c.host+": "+failure.Detail
 	return f
 }
+
+// upstreamReason is the reason that a refusal gives for a class of error.
+func upstreamReason(class string) string { return "upstream_" + strings.TrimPrefix(class, "upstream_") }
 
 // taken says why the gateway itself ended what it had admitted; nil if it did
 // not.

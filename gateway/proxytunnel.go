@@ -115,7 +115,7 @@ func (t *tunnel) reason() refusal {
 	case why != nil:
 		f.Status, f.Reason, f.Detail = status(why.Reason), string(why.Reason), why.Message
 	case o != nil && o.failure != nil:
-		f.Status, f.Reason, f.Detail = http.StatusBadGateway, "upstream_"+o.failure.Class, "no connection to "+c.host+": "+o.failure.Detail
+		f.Status, f.Reason, f.Detail = http.StatusBadGateway, upstreamReason(o.failure.Class), "no connection to "+c.host+": "+o.failure.Detail
 		if o.failure.Class == "timeout" {
 			f.Status = http.StatusGatewayTimeout
 		}

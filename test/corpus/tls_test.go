@@ -176,7 +176,7 @@ func TestTLS05WrongUpstreamCertificate(t *testing.T) {
 			events := s.Expect(t, allowed(host), func() {
 				a = s.Get(t, "https://"+host+"/", "Authorization: Bearer $API_KEY", "X-Insecure: true")
 			})
-			check(t, a, 502, "upstream_upstream_tls")
+			check(t, a, 502, "upstream_tls")
 			ends := s.Gateway.Await(t, 1, audit.Filter{Req: events[2].Req, Kind: "http"})
 			if e := ends[len(ends)-1]; e.Phase != audit.PhaseEnd || e.Error == nil || e.Error.Class != "upstream_tls" {
 				ends = s.Gateway.Await(t, 2, audit.Filter{Req: events[2].Req, Kind: "http"})
@@ -434,7 +434,7 @@ func TestTLS20ProtocolByItsBytes(t *testing.T) {
 	})
 	t.Run("TLS on 80 is opened too", func(t *testing.T) { // the origin's port 80 has no TLS
 		s.Expect(t, allowed(wide), func() {
-			check(t, s.Get(t, "https://"+wide+":80/", "Authorization: Bearer $API_KEY"), 502, "upstream_upstream_tls")
+			check(t, s.Get(t, "https://"+wide+":80/", "Authorization: Bearer $API_KEY"), 502, "upstream_tls")
 		})
 	})
 	t.Run("plain text on 80", func(t *testing.T) {
