@@ -52,6 +52,7 @@ type lab struct {
 	rules    []policy.Rule
 	mode     policy.Mode
 	limits   policy.Limits // of the sandbox
+	path     bool          // the secret may stand in paths
 	gen      uint64
 	store    *secrets.Store
 	recorder *recorder
@@ -152,7 +153,7 @@ func (l *lab) load() {
 func (l *lab) snapshot() *Snapshot {
 	l.t.Helper()
 	l.gen++
-	spec := policy.Secret{Name: secretName, Hosts: []string{"api.test", "grpc.test"}}
+	spec := policy.Secret{Name: secretName, Hosts: []string{"api.test", "grpc.test"}, Path: l.path}
 	doc := policy.Document{Sandboxes: []policy.Sandbox{{Name: "ci", Rules: slices.Clone(l.rules), Mode: l.mode, Limits: l.limits}},
 		Secrets: []policy.Secret{spec}, SHA256: strings.Repeat("0", 64)}
 	set, problems := policy.Compile(doc, l.gen)

@@ -36,6 +36,15 @@ func (s *scan) target(r *http.Request) {
 	s.query(r.URL.RawQuery)
 }
 
+// sentPath is the path of a URL that was read, byte for byte, also where
+// net/url would write it in another way.
+func sentPath(u *url.URL) string {
+	if u.RawPath != "" {
+		return u.RawPath
+	}
+	return u.EscapedPath()
+}
+
 // path looks into the path, decoded once, and as it was sent.
 func (s *scan) path(u *url.URL) {
 	f := s.text(place{kind: inPath}, u.Path)
@@ -43,7 +52,7 @@ func (s *scan) path(u *url.URL) {
 		f = s.text(place{kind: inPath, fixed: true}, u.RawPath)
 	}
 	if f.swapped {
-		s.pathWas = u.EscapedPath()
+		s.pathWas = sentPath(u)
 	}
 }
 
@@ -156,7 +165,8 @@ func signsAlone(name string) bool {
 // applyTarget changes path and query of the outgoing request.
 func (p *Plan) applyTarget(u *url.URL, values map[string]secrets.Value) error {
 	if p.path != "" {
-		if u.Opaque != "" || u.EscapedPath() != p.path {
+		opaque := u.Opaque != "" // it is sent as it is, and the path of net/url is not
+		if opaque && u.Opaque != p.path || !opaque && u.EscapedPath() != p.path {
 			return errChanged
 		}
 		raw, err := p.replaceEscaped(place{kind: inPath}, p.path, values)
@@ -164,7 +174,9 @@ func (p *Plan) applyTarget(u *url.URL, values map[string]secrets.Value) error {
 			return err
 		}
 		u.RawPath, u.Path = raw, unescape(raw)
-		if u.EscapedPath() != raw {
+		if opaque {
+			u.Opaque = raw
+		} else if u.EscapedPath() != raw {
 			return errChanged
 		}
 	}

@@ -159,3 +159,34 @@ func FuzzReplaceEscaped(f *testing.F) {
 		}
 	})
 }
+
+// TestSEC10PathThatNetURLWritesOtherwise: a placeholder is replaced in a path
+// that leaves as it came, with bytes that net/url would escape.
+func TestSEC10PathThatNetURLWritesOtherwise(t *testing.T) {
+	escaped := escape(oddValue)
+	for sent, want := range map[string]string{
+		"/bot${BOT_KEY}/send":    "/bot" + escaped + "/send",
+		"/$BOT_KEY/a|b":          "/" + escaped + "/a|b",
+		"/$BOT_KEY/^\"<>`{}\\/é": "/" + escaped + "/^\"<>`{}\\/é",
+		"/%24BOT_KEY/a|b%7C?x=|": "/" + escaped + "/a|b%7C?x=|",
+	} {
+		u, err := url.ParseRequestURI(sent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := request("GET", "https://good.test/")
+		r.URL.Path, r.URL.RawPath, r.URL.RawQuery = u.Path, u.RawPath, u.RawQuery
+		p, refusal := targetTable().Plan(input(r, "BOT_KEY"))
+		if refusal != nil {
+			t.Errorf("%s: %v", sent, refusal)
+			continue
+		}
+		out := r.Clone(r.Context())
+		out.URL.Opaque, _, _ = strings.Cut(sent, "?") // as it leaves
+		if err := p.Apply(out, map[string]secrets.Value{"BOT_KEY": mustValue(t, oddValue)}); err != nil {
+			t.Errorf("%s: %v", sent, err)
+		} else if got := out.URL.RequestURI(); got != want {
+			t.Errorf("%s left as %q, want %q", sent, got, want)
+		}
+	}
+}
