@@ -1,6 +1,9 @@
 package inject
 
-import "unicode/utf8"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // unit is what an escape in a text stands for.
 type unit struct {
@@ -15,7 +18,10 @@ const (
 	// number in HTML may begin with zeros.
 	maxEscape = 32
 	// maxNamed is the longest such escape by a name, in bytes.
-	maxNamed = 8
+	maxNamed = len("&DiacriticalGrave;")
+	// maxPlain is the longest escape that is none of HTML, in bytes of text for
+	// a byte of what it stands for.
+	maxPlain = len(`\u002b`)
 )
 
 // isEscape says whether a byte begins escapes.
@@ -135,16 +141,18 @@ func entity[T string | []byte](text T, i int) unit {
 		}
 	}
 	if end == len(text) && end-i < maxNamed {
-		return unit{cut: true}
+		return unit{cut: beginsName(string(text[i+1:]))}
 	}
 	if end >= len(text) || text[end] != ';' || end == i+1 {
 		return unit{}
 	}
 	c := named(string(text[i+1 : end]))
-	if c == 0 {
+	if c == "" {
 		return unit{}
 	}
-	return unit{b: [4]byte{c}, n: 1, size: end + 1 - i}
+	u := unit{n: len(c), size: end + 1 - i}
+	copy(u.b[:], c)
+	return u
 }
 
 // numbered reads a reference by number. One that the text ends with may go on:
@@ -176,70 +184,83 @@ func numbered[T string | []byte](text T, i int) unit {
 	return u.character(r)
 }
 
-// named returns the character of ASCII that a name of HTML stands for; 0 for
-// none.
-func named(name string) byte {
+// beginsName says whether a name of named may begin so. Only the long ones are
+// told from other words: text is held back for them.
+func beginsName(text string) bool {
+	const short = len("NewLine")
+	return len(text) <= short || strings.HasPrefix("UnderBar", text) || strings.HasPrefix("VerticalLine", text) || strings.HasPrefix("DiacriticalGrave", text)
+}
+
+// named returns what a name of HTML stands for that is of ASCII; "" for other
+// names.
+func named(name string) string {
 	switch name {
 	case "amp", "AMP":
-		return '&'
+		return "&"
 	case "lt", "LT":
-		return '<'
+		return "<"
 	case "gt", "GT":
-		return '>'
+		return ">"
 	case "quot", "QUOT":
-		return '"'
+		return `"`
 	case "apos":
-		return '\''
+		return "'"
 	case "plus":
-		return '+'
+		return "+"
 	case "sol":
-		return '/'
+		return "/"
 	case "equals":
-		return '='
+		return "="
 	case "num":
-		return '#'
+		return "#"
 	case "excl":
-		return '!'
+		return "!"
 	case "dollar":
-		return '$'
+		return "$"
 	case "percnt":
-		return '%'
+		return "%"
 	case "lpar":
-		return '('
+		return "("
 	case "rpar":
-		return ')'
+		return ")"
 	case "ast", "midast":
-		return '*'
+		return "*"
 	case "comma":
-		return ','
+		return ","
 	case "period":
-		return '.'
+		return "."
 	case "colon":
-		return ':'
+		return ":"
 	case "semi":
-		return ';'
+		return ";"
 	case "quest":
-		return '?'
+		return "?"
 	case "commat":
-		return '@'
+		return "@"
 	case "lsqb", "lbrack":
-		return '['
+		return "["
 	case "bsol":
-		return '\\'
+		return `\`
 	case "rsqb", "rbrack":
-		return ']'
+		return "]"
 	case "Hat":
-		return '^'
-	case "lowbar":
-		return '_'
-	case "grave":
-		return '`'
+		return "^"
+	case "lowbar", "UnderBar":
+		return "_"
+	case "grave", "DiacriticalGrave":
+		return "`"
 	case "lcub", "lbrace":
-		return '{'
-	case "verbar", "vert":
-		return '|'
+		return "{"
+	case "verbar", "vert", "VerticalLine":
+		return "|"
 	case "rcub", "rbrace":
-		return '}'
+		return "}"
+	case "Tab":
+		return "\t"
+	case "NewLine":
+		return "\n"
+	case "fjlig":
+		return "fj"
 	}
-	return 0
+	return ""
 }

@@ -19,7 +19,7 @@ type loose struct {
 	wrapped bool         // some value is broken into lines
 	tri     [1 << 10]uint64
 	longest int // of all forms, in bytes
-	near    int // likewise, where no number of HTML stands
+	near    int // likewise, where no escape of HTML stands
 	least   int // length of the shortest value
 }
 
@@ -49,7 +49,7 @@ func newLoose(values []looseValue) *loose {
 	l := &loose{values: values, least: 1 << 30}
 	for i, v := range values {
 		l.longest = max(l.longest, v.most(maxEscape))
-		l.near = max(l.near, v.most(maxNamed))
+		l.near = max(l.near, v.most(maxPlain))
 		l.least = min(l.least, len(v.text))
 		l.starts[v.text[0]] = append(l.starts[v.text[0]], int32(i))
 		for k := range len(v.text) {
