@@ -103,14 +103,29 @@ func statsCommand() *cobra.Command {
 				nothingMatches()
 			}
 			if f.json {
-				return json.NewEncoder(os.Stdout).Encode(s)
+				err = json.NewEncoder(os.Stdout).Encode(s)
+			} else {
+				err = printStats(s)
 			}
-			return printStats(s)
+			if err != nil {
+				return pipeClosed(err)
+			}
+			return passedOver(s.Bad)
 		},
 	}
 	f.add(cmd.Flags())
 	cmd.Flags().IntVar(&top, "top", 10, "how many of each list")
 	return cmd
+}
+
+// passedOver is the error of an answer in which lines of the log are missing
+// because they are no records.
+func passedOver(lines uint64) error {
+	if lines == 0 {
+		return nil
+	}
+	return &exit{code: exitFailed, err: fmt.Errorf("the log has %s that cannot be read as a record; the answer is without what they held", several(lines, "line")),
+		hint: "`sallyport audit verify` names the first"}
 }
 
 func printStats(s audit.Summary) error {
@@ -152,10 +167,16 @@ func exportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found := false
+			found, bad := false, uint64(0)
 			for e, err := range audit.Read(context.Background(), dirs, filter) {
+				var line *audit.LineError
+				if errors.As(err, &line) {
+					fmt.Fprintln(os.Stderr, "sallyport: error:", err)
+					bad++
+					continue
+				}
 				if err != nil {
-					return err
+					return errors.Join(err, out.Flush())
 				}
 				found = true
 				if err := out.Write(e); err != nil {
@@ -165,7 +186,10 @@ func exportCommand() *cobra.Command {
 			if !found {
 				nothingMatches()
 			}
-			return pipeClosed(out.Flush())
+			if err := out.Flush(); err != nil {
+				return pipeClosed(err)
+			}
+			return passedOver(bad)
 		},
 	}
 	f.add(cmd.Flags())

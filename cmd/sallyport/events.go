@@ -73,7 +73,7 @@ func eventFilter(q url.Values) (audit.Filter, error) {
 			return audit.Filter{}, fmt.Errorf("no parameter %q", name)
 		}
 	}
-	f := audit.Filter{Sandbox: q.Get("sandbox"), Host: q.Get("host"), Reason: q.Get("reason"), Kind: q.Get("kind"), Verdict: q.Get("verdict"), Blocked: q.Has("blocked"), Alerts: q.Has("alerts")}
+	f := audit.Filter{Sandbox: q.Get("sandbox"), Host: recordedHost(q.Get("host")), Reason: q.Get("reason"), Kind: q.Get("kind"), Verdict: q.Get("verdict"), Blocked: q.Has("blocked"), Alerts: q.Has("alerts")}
 	err := checkFilter(f)
 	var e *exit
 	if errors.As(err, &e) {

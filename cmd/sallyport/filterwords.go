@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sallyport/audit"
+	"sallyport/policy"
 	"sallyport/policy/policyfile"
 )
 
@@ -39,4 +40,22 @@ func checkFilter(f audit.Filter) error {
 		return &exit{code: exitUsage, err: fmt.Errorf("sandbox %s: no sandbox has %q in its name", f.Sandbox, f.Sandbox[i]), hint: "it takes a name or an id, no pattern"}
 	}
 	return nil
+}
+
+// recordedHost is a glob of hosts in the form that records have: what of it is a
+// name, or a label, is made canonical as names are everywhere.
+func recordedHost(glob string) string {
+	if !strings.ContainsAny(glob, "*?") {
+		if host, err := policy.CanonicalHost(glob); err == nil {
+			return host
+		}
+		return glob
+	}
+	labels := strings.Split(strings.TrimSuffix(glob, "."), ".")
+	for i, label := range labels {
+		if host, err := policy.CanonicalHost(label); err == nil {
+			labels[i] = host
+		}
+	}
+	return strings.Join(labels, ".")
 }

@@ -165,7 +165,7 @@ func anyLog(globs []string) bool {
 }
 
 func (f *tailFlags) filter() (audit.Filter, error) {
-	out := audit.Filter{Sandbox: f.sandbox, Host: f.host, Reason: f.reason, Kind: f.kind, Verdict: f.verdict, Blocked: f.blocked, Alerts: f.alerts, Limit: f.lines}
+	out := audit.Filter{Sandbox: f.sandbox, Host: recordedHost(f.host), Reason: f.reason, Kind: f.kind, Verdict: f.verdict, Blocked: f.blocked, Alerts: f.alerts, Limit: f.lines}
 	if f.lines < 0 {
 		return out, usage("-n %d: not a number of events", f.lines)
 	}
