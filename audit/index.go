@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 // The index is a bbolt file beside the segments. It has one bucket for each
@@ -45,6 +47,7 @@ type indexer struct {
 	dir    string
 	logger hclog.Logger
 
+	broken      bool   // it is known to be, and is not made anew yet
 	done        bool   // the rest is what the last batch has left
 	first, last uint64 // segments
 	upto        int64  // in the last segment
@@ -69,13 +72,21 @@ func (x *indexer) update(stop <-chan struct{}) error {
 	x.most = 0
 	for {
 		more, err := x.batch()
-		if err != nil && !errors.Is(err, ErrBusy) {
-			x.logger.Warn("index is broken and is made anew", "error", err)
+		switch {
+		case err == nil || errors.Is(err, ErrBusy):
+		case noRoom(err):
+			x.broken = true // it may be half made
+		default:
+			if !x.broken {
+				x.logger.Warn("index is broken and is made anew", "error", err)
+			}
+			x.broken = true
 			if err := os.Remove(x.path()); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 			more, err = x.batch()
 		}
+		x.broken = x.broken && err != nil
 		x.tell(more)
 		if err != nil || !more {
 			return err
@@ -86,6 +97,17 @@ func (x *indexer) update(stop <-chan struct{}) error {
 		default:
 		}
 	}
+}
+
+// noRoom reports whether an error is of a disk that takes no more. bbolt passes
+// some on as text.
+func noRoom(err error) bool {
+	for _, errno := range []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS} {
+		if errors.Is(err, errno) || strings.Contains(err.Error(), errno.Error()) {
+			return true
+		}
+	}
+	return false
 }
 
 // Progress is told of an index that is far behind, at the least so often.

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -290,4 +291,54 @@ func BenchmarkLineTerms(b *testing.B) {
 		c.line(line)
 	}
 	reportCPU(b, start)
+}
+
+// TestIndexOnAFullDisk: that there is no room is what is said, once, and not
+// that the index is broken; when there is room it is made.
+func TestIndexOnAFullDisk(t *testing.T) {
+	onSmallFileSystem(t, func(t *testing.T, base string) {
+		dir := filepath.Join(base, "audit")
+		l, err := Open(Options{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 300 {
+			write(t, l, fmt.Sprintf("h%d.test", i))
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(dir, indexName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		ballast, err := os.Create(filepath.Join(base, "ballast"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ballast.Close()
+		for err == nil {
+			_, err = ballast.Write(make([]byte, 4<<10))
+		}
+		var out bytes.Buffer
+		x := newIndexer(dir)
+		x.logger = hclog.New(&hclog.LoggerOptions{Output: &out})
+		for range 5 {
+			if err := x.update(nil); err == nil || !strings.Contains(err.Error(), "no space left") {
+				// What is half made may be found broken; making it anew finds no room.
+				t.Errorf("update: %v, want that there is no space left", err)
+			}
+		}
+		if strings.Contains(out.String(), "broken") {
+			t.Errorf("logged %s", out.String())
+		}
+		if err := ballast.Truncate(0); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.update(nil); err != nil {
+			t.Fatal(err)
+		}
+		if newLookup(dir, Filter{Host: "h7.test"}) == nil {
+			t.Error("no index, although there is room")
+		}
+	})
 }
