@@ -33,7 +33,7 @@ func (x *exchange) outgoing() (*http.Request, error) {
 		} else {
 			most, _ := r.meters.maxima()
 			x.asking.Store(true)
-			src := inject.WatchTrailers(r.snap.held().Body(r.source(), "body"), r.in, r.snap.held)
+			src := inject.WatchTrailers(inject.WatchBody(r.source(), "body", r.heldNow), r.in, r.snap.held)
 			out.Body = &requestBody{src: src, x: x, most: most}
 		}
 	}

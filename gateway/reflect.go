@@ -9,41 +9,7 @@ import (
 	"sallyport/audit"
 	"sallyport/gateway/inject"
 	"sallyport/policy"
-	"sallyport/secrets"
 )
-
-// Held knows the real values that are held at the moment. It is what masks
-// them in answers and stops them in requests.
-type Held struct {
-	updating sync.Mutex // so that of two updates the later one stays
-	mu       sync.RWMutex
-	guard    *inject.Guard
-}
-
-// NewHeld returns a Held of the values that a store holds.
-func NewHeld(held []secrets.Held) *Held { return &Held{guard: inject.NewGuard(held)} }
-
-// Update puts the values that held returns in the place of those that were
-// held.
-func (h *Held) Update(held func() []secrets.Held) {
-	h.updating.Lock()
-	defer h.updating.Unlock()
-	g := inject.NewGuard(held())
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.guard = g
-}
-
-// held returns what knows the values in force. Without a snapshot there are
-// none.
-func (s *Snapshot) held() *inject.Guard {
-	if s == nil || s.Held == nil {
-		return inject.NewGuard(nil)
-	}
-	s.Held.mu.RLock()
-	defer s.Held.mu.RUnlock()
-	return s.Held.guard
-}
 
 // checkExfiltration refuses a request that carries a real value, and, where
 // the sandbox's policy says so, one that carries a key of a known format.
@@ -98,15 +64,6 @@ func (r *request) recordPatterns() {
 	e.Reason, e.Message, e.Severity = string(d.Reason), d.Message, severity(d)
 	e.uses(r.patterns)
 	r.g.recordOrLog(e)
-}
-
-// masker returns what covers the values that the exchange's answers may hold;
-// nil if there are none.
-func (x *exchange) masker() *inject.Masker {
-	if x.r.plan == nil {
-		return nil
-	}
-	return x.r.snap.held().Masker(x.r.plan.Covered(), x.r.values)
 }
 
 // maskEarly is mask of an informational answer.
@@ -210,7 +167,7 @@ func (m *maskedUses) all() []inject.Use {
 // messages is what a WebSocket's client sends, with secrets in place and
 // without real values.
 func (x *exchange) messages(src io.Reader) io.Reader {
-	src = x.r.snap.held().Messages(src)
+	src = inject.WatchMessages(src, x.r.heldNow)
 	if x.r.plan != nil {
 		src = x.r.plan.Messages(src, x.r.values)
 	}

@@ -35,7 +35,7 @@ func TestCompound(t *testing.T) {
 // TestHeldParts: what is looked for and masked are the parts, also those of
 // a value that was replaced.
 func TestHeldParts(t *testing.T) {
-	e := entry{spec: Spec{Name: "AWS_KEY"}}
+	e := entry{spec: Spec{Name: "AWS_KEY"}, past: &Past{}}
 	for i := range 2 {
 		v, err := Compound("id", fmt.Sprintf("key-%d", i), "token")
 		if err != nil {
@@ -44,7 +44,7 @@ func TestHeldParts(t *testing.T) {
 		e.take(Fetched{Value: v}, time.Now(), time.Hour)
 	}
 	var got []string
-	for _, h := range e.held(nil, time.Now()) {
+	for _, h := range e.past.Held() {
 		got = append(got, h.Value.Reveal())
 	}
 	if want := []string{"key-1", "token", "key-0", "token"}; !slices.Equal(got, want) {

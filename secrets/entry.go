@@ -17,6 +17,7 @@ const (
 // entry is what a Store knows of one secret.
 type entry struct {
 	spec Spec
+	past *Past // remembers what was taken
 
 	mu         sync.Mutex
 	value      Value
@@ -32,12 +33,6 @@ type entry struct {
 	retry    time.Time
 
 	flight chan struct{} // closed when the fetch under way ends; nil: none
-	former []former
-}
-
-type former struct {
-	value Value
-	until time.Time
 }
 
 // good says whether the value may be used as it is.
@@ -66,11 +61,12 @@ func (e *entry) stale(now time.Time, bound time.Duration) (Value, bool) {
 }
 
 // take puts in what a fetch gave and says whether the value is another one.
+// The one before is remembered for keep.
 func (e *entry) take(f Fetched, now time.Time, keep time.Duration) (changed bool) {
 	changed = !e.value.equal(f.Value)
-	e.former = dropOld(e.former, now)
-	if changed && !e.value.IsZero() {
-		e.former = append(e.former, former{e.value, now.Add(keep)})
+	if changed {
+		e.past.took(e.spec.Name, f.Value)
+		e.leave(now.Add(keep))
 	}
 	e.value, e.fetched, e.used = f.Value, now, false
 	e.err, e.failures, e.retry = nil, 0, time.Time{}
@@ -129,29 +125,11 @@ func (e *entry) status(now time.Time, bound time.Duration) Status {
 	return st
 }
 
-func (e *entry) held(out []Held, now time.Time) []Held {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	add := func(v Value) {
-		for _, part := range v.Parts() {
-			out = append(out, Held{e.spec.Name, part})
-		}
-	}
+// leave notes that the value is not in use any longer, if there is one.
+func (e *entry) leave(until time.Time) {
 	if !e.value.IsZero() {
-		add(e.value)
+		e.past.left(e.spec.Name, e.value, until)
 	}
-	e.former = dropOld(e.former, now)
-	for _, f := range e.former {
-		add(f.value)
-	}
-	return out
-}
-
-func dropOld(list []former, now time.Time) []former {
-	for len(list) > 0 && !now.Before(list[0].until) {
-		list = list[1:]
-	}
-	return list
 }
 
 func (v Value) equal(o Value) bool {

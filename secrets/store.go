@@ -46,6 +46,10 @@ type Options struct {
 	Wait     time.Duration // how long Get waits for a source; 5 s
 	Timeout  time.Duration // of one fetch; 30 s
 	Keep     time.Duration // how long Held gives a value that was replaced; 1 h
+
+	// Past remembers the values of this store besides those of others; nil: of
+	// this one alone.
+	Past *Past
 }
 
 // Store keeps secrets fresh: one fetch at a time for each, kept for as long
@@ -63,6 +67,7 @@ type Store struct {
 	mu     sync.Mutex
 	closed bool
 	wg     sync.WaitGroup // fetches under way
+	leave  sync.Once      // the values of a closed store
 }
 
 // Open makes a Store. It fetches nothing; the first use of a secret or Check
@@ -79,7 +84,7 @@ func Open(o Options) (*Store, error) {
 		case s.entries[spec.Name] != nil:
 			return nil, fmt.Errorf("secret %q: declared twice", spec.Name)
 		}
-		s.entries[spec.Name] = &entry{spec: spec}
+		s.entries[spec.Name] = &entry{spec: spec, past: o.Past}
 		s.names = append(s.names, spec.Name)
 	}
 	slices.Sort(s.names)
@@ -105,16 +110,26 @@ func setDefaults(o *Options) {
 	if o.OnChange == nil {
 		o.OnChange = func(string) {}
 	}
+	if o.Past == nil {
+		o.Past = &Past{}
+	}
 }
 
 // Close ends all fetches and waits for them. Values that were handed out
-// stay good.
+// stay good, and Held gives those that were in use for Options.Keep more.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.cancel()
 	s.wg.Wait()
+	s.leave.Do(func() {
+		for _, e := range s.entries {
+			e.mu.Lock()
+			e.leave(time.Now().Add(s.o.Keep))
+			e.mu.Unlock()
+		}
+	})
 	return nil
 }
 
@@ -252,12 +267,7 @@ type Held struct {
 	Value Value
 }
 
-// Held returns every value that is held, and those that were replaced less
-// than Options.Keep ago, which an upstream may still reflect.
-func (s *Store) Held() []Held {
-	var out []Held
-	for _, name := range s.names {
-		out = s.entries[name].held(out, time.Now())
-	}
-	return out
-}
+// Held returns every value that is in use, and those that were replaced less
+// than Options.Keep ago, which an upstream may still reflect: all that
+// Options.Past remembers.
+func (s *Store) Held() []Held { return s.o.Past.Held() }

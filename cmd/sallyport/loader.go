@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -42,8 +41,10 @@ type loader struct {
 	alerts     alertSetup
 	declared   []policy.Secret // what the store in use was opened for
 	store      *secrets.Store
-	held       *gateway.Held
-	stop       func() // ends the store in use
+	past       secrets.Past  // of every store
+	held       *gateway.Held // follows past
+	former     formerSecrets // of policies before
+	stop       func()        // ends the store in use
 }
 
 // retireAfter is how long a replaced secret store serves the requests that
@@ -90,15 +91,16 @@ func (l *loader) make(next uint64, yield func()) (*gateway.Snapshot, *policyfile
 	usable := usableSecrets(doc)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.store == nil || !reflect.DeepEqual(l.declared, doc.Secrets) {
+	if l.store == nil || !sameSecrets(l.declared, doc.Secrets) {
 		if problems := l.openStore(doc.Secrets); len(problems) > 0 {
 			diags.AddProblems(problems)
 			return nil, diags
 		}
 	}
 	l.generation = next
+	l.former, l.declared = l.former.next(l.declared, doc.Secrets, time.Now()), doc.Secrets
 	l.usable, l.alerts = usable, setup
-	return &gateway.Snapshot{Policy: set, Inject: l.table(set), Secrets: l.store, Held: l.held}, diags
+	return &gateway.Snapshot{Policy: set, Inject: l.table(set, l.former.table()...), Secrets: l.store, Held: l.held}, diags
 }
 
 // state returns the generation to load, and whether one has been before it.
@@ -114,7 +116,8 @@ func (l *loader) options() policyfile.Options {
 	return o
 }
 
-// openStore opens the sources that declared name and retires the old store.
+// openStore opens the sources that declared name and retires the old store,
+// whose values stay known.
 func (l *loader) openStore(declared []policy.Secret) []policy.Problem {
 	var specs []secrets.Spec
 	var problems []policy.Problem
@@ -137,9 +140,12 @@ func (l *loader) openStore(declared []policy.Secret) []policy.Problem {
 	if len(problems) > 0 {
 		return problems
 	}
-	held := gateway.NewHeld(nil)
+	if l.held == nil {
+		l.held = gateway.Follow(&l.past)
+	}
+	held := l.held
 	changed := make(chan struct{}, 1)
-	store, err := secrets.Open(secrets.Options{Specs: specs, Logger: l.log.Named("secrets"), OnChange: func(string) {
+	store, err := secrets.Open(secrets.Options{Specs: specs, Logger: l.log.Named("secrets"), Keep: keepFor, Past: &l.past, OnChange: func(string) {
 		select {
 		case changed <- struct{}{}:
 		default: // one more is due already
@@ -155,7 +161,7 @@ func (l *loader) openStore(declared []policy.Secret) []policy.Problem {
 		for {
 			select {
 			case <-changed:
-				held.Update(store.Held)
+				held.Update()
 			case <-ctx.Done():
 				return
 			}
@@ -164,7 +170,7 @@ func (l *loader) openStore(declared []policy.Secret) []policy.Problem {
 	if l.stop != nil {
 		time.AfterFunc(retireAfter, l.stop)
 	}
-	l.store, l.held, l.declared = store, held, declared
+	l.store = store
 	l.stop = sync.OnceFunc(func() {
 		cancel()
 		running.Wait()
@@ -219,8 +225,9 @@ func usableSecrets(doc *policy.Document) map[string][]string {
 	return out
 }
 
-func (l *loader) table(set *policy.Set) *inject.Table {
-	var list []inject.Secret
+// table makes the table of a policy and of the secrets that are gone.
+func (l *loader) table(set *policy.Set, gone ...inject.Secret) *inject.Table {
+	list := gone
 	kinds := sourceKinds()
 	for _, s := range set.Secrets() {
 		one := inject.Secret{Name: s.Name, Spec: s, Covers: func(host string) bool { return set.SecretCovers(s.Name, host) }}

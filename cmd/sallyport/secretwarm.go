@@ -34,5 +34,5 @@ func (l *loader) warm(snap *gateway.Snapshot) {
 	}
 	maps.DeleteFunc(usable, func(_ string, use bool) bool { return !use })
 	snap.Secrets.Warm(ctx, slices.Collect(maps.Keys(usable)))
-	snap.Held.Update(snap.Secrets.Held)
+	snap.Held.Update()
 }

@@ -149,7 +149,7 @@ func (r *envelopeReader) next() error {
 		return errors.New("response: a compressed message stands for too much to be looked into")
 	}
 	found := false
-	r.m.cover(plain, func(name string) { found = true; r.hit(name) })
+	r.m.latest().cover(plain, func(name string) { found = true; r.hit(name) })
 	if found {
 		head[0] &^= 1
 		binary.BigEndian.PutUint32(head[1:], uint32(len(plain)))

@@ -2,7 +2,6 @@ package inject
 
 import (
 	"encoding/base32"
-	"io"
 	"net/http"
 	"strings"
 
@@ -130,20 +129,6 @@ func (g *Guard) Name(host string) *Refusal {
 	return exfiltration(u)
 }
 
-// Body returns src, from which reading ends with a *Refusal when a value
-// that is held, or an encoding of it, comes; what is before it, and the first
-// three quarters of it, may have been read. Place is the place that is
-// recorded. Bytes are held back, until more comes, only once three quarters of
-// a value have come: a sandbox that could see that less is held back would
-// learn a value that it does not have, bit by bit. One that has all of it is
-// what the guard is there for.
-func (g *Guard) Body(src io.Reader, place string) io.Reader {
-	if g.out.text == nil {
-		return src
-	}
-	return &watchedBody{src: src, o: g.out, place: place}
-}
-
 func (o *outgoing) in(u *uses, p place, text string) bool {
 	if len(text) < o.text.shortest {
 		return false
@@ -166,49 +151,4 @@ func exfiltration(u uses) *Refusal {
 		Message: "the " + list[0].Place + " holds the value of a secret",
 		Uses:    list,
 	}
-}
-
-// watchedBody is what Body returns.
-type watchedBody struct {
-	src   io.Reader
-	o     *outgoing
-	place string
-	held  []byte // may be the beginning of a value
-	given int    // how many bytes of held have been read
-	ready []byte
-	buf   []byte
-	err   error
-}
-
-func (w *watchedBody) Read(b []byte) (int, error) {
-	for len(w.ready) == 0 && w.err == nil && len(b) > 0 {
-		if size := w.o.text.longest + minBuffer; len(w.buf) < size {
-			w.buf = make([]byte, size)
-		}
-		n := copy(w.buf, w.held)
-		k, err := w.src.Read(w.buf[n:])
-		text := w.buf[:n+k]
-		w.err = err
-		var u uses
-		each(w.o.text, text, func(owner, _, _ int) {
-			u.add(Use{Name: w.o.names[owner], Place: w.place, Action: Withheld})
-		})
-		if refusal := exfiltration(u); refusal != nil {
-			w.err, w.held = refusal, nil
-			return 0, w.err
-		}
-		keep, from, give := len(text), w.given, len(text)
-		if err == nil {
-			keep = w.o.text.open(text)
-			give = max(from, w.o.text.grave(text, keep))
-		}
-		w.held, w.given = append(w.held[:0], text[keep:]...), give-keep
-		w.ready = text[from:give]
-	}
-	if len(w.ready) > 0 {
-		n := copy(b, w.ready)
-		w.ready = w.ready[n:]
-		return n, nil
-	}
-	return 0, w.err
 }

@@ -23,6 +23,7 @@ type frames struct {
 	packed bool // the message under way is compressed
 	all    bool // compressed messages are looked into as they are
 	aside  bool // the frame under way is a control frame
+	blind  bool // nothing is looked for at the moment, so no payload is kept
 
 	// end is called when a control frame with payload is whole.
 	end func()
@@ -49,6 +50,8 @@ func (f *frames) take(b []byte) {
 		}
 		n := int(min(f.left, uint64(len(b))))
 		switch {
+		case f.blind:
+			f.phase += n
 		case f.look:
 			f.plain, f.at = f.payload(f.plain, f.at, b[:n])
 		case f.aside:

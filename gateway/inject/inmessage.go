@@ -7,7 +7,7 @@ import "io"
 // holds nothing of a message back once the message has ended. Frames that are
 // masked, which none of a server's may be (RFC 6455, section 5.1), end it.
 func (m *Masker) Messages(src io.Reader, hit func(name string)) io.Reader {
-	r := &maskedMessages{m: m, src: src, hit: hit, buf: make([]byte, bodyChunk)}
+	r := &maskedMessages{m: m, is: m, src: src, hit: hit, buf: make([]byte, bodyChunk)}
 	r.all, r.end = true, func() { r.cover(r.control, r.controlAt, len(r.control)) }
 	return r
 }
@@ -16,6 +16,7 @@ func (m *Masker) Messages(src io.Reader, hit func(name string)) io.Reader {
 type maskedMessages struct {
 	frames
 	m   *Masker
+	is  *Masker // the latest of m
 	src io.Reader
 	hit func(name string)
 	buf []byte
@@ -27,6 +28,8 @@ type maskedMessages struct {
 func (r *maskedMessages) Read(b []byte) (int, error) {
 	for len(r.ready) == 0 && r.err == nil && len(b) > 0 {
 		n, err := r.src.Read(r.buf)
+		r.is = r.m.latest() // the value that has come may be new
+		r.blind = len(r.is.names) == 0
 		r.take(r.buf[:n])
 		if r.masked {
 			r.err = malformed("WebSocket frame")
@@ -35,7 +38,7 @@ func (r *maskedMessages) Read(b []byte) (int, error) {
 		r.err = err
 		keep := len(r.plain)
 		if err == nil {
-			keep = r.m.seek.open(r.plain)
+			keep = r.is.seek.open(r.plain)
 		}
 		r.cover(r.plain, r.at, keep)
 		r.ready = r.release(keep, keep, err != nil)
@@ -51,11 +54,11 @@ func (r *maskedMessages) Read(b []byte) (int, error) {
 // cover covers the values that begin in plain before keep. What begins behind
 // is found again when more has come.
 func (r *maskedMessages) cover(plain []byte, at []int, keep int) {
-	each(r.m.seek, plain, func(owner, start, end int) {
+	each(r.is.seek, plain, func(owner, start, end int) {
 		if start >= keep {
 			return
 		}
-		r.hit(r.m.names[owner])
+		r.hit(r.is.names[owner])
 		for _, i := range at[start:end] {
 			r.raw[i] = filler
 		}

@@ -23,6 +23,28 @@ type Masker struct {
 	seek  *seeker
 	field *seeker  // what of values can be the name of a header, in lower case; nil: nothing
 	names []string // of secrets, by owner of a pattern
+
+	now func() *Masker // see Following; nil: it is this one
+}
+
+// Nothing returns a Masker that covers nothing, where values may come in later.
+func Nothing() *Masker { return &Masker{seek: newSeeker(nil, nil)} }
+
+// Following returns m for one response. What is read of its body later, of its
+// trailers and its messages is covered by what now returns then; it is never
+// nil, and is the same one when nothing has changed.
+func (m *Masker) Following(now func() *Masker) *Masker {
+	f := *m
+	f.now = now
+	return &f
+}
+
+// latest returns what covers what has come by now.
+func (m *Masker) latest() *Masker {
+	if m.now == nil {
+		return m
+	}
+	return m.now()
 }
 
 func newMasker(held []secrets.Held) *Masker {
@@ -127,6 +149,7 @@ var errShortPart = fmt.Errorf("response: a part of a body of less than %d bytes 
 
 type maskReader struct {
 	m     *Masker
+	is    *Masker // the latest of m; nil: it has not been asked for
 	src   io.Reader
 	hit   func(name string)
 	edge  func(name string) // src is a part of a whole, and this is called for what its edges cut; nil: it is a whole
@@ -149,14 +172,16 @@ func (r *maskReader) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	if len(r.ready) == 0 && r.err == nil {
-		room := len(r.held) + r.m.seek.longest
+	if r.is == nil {
+		r.is = r.m.latest()
+	}
+	for len(r.ready) == 0 && r.err == nil {
+		room := len(r.held) + r.is.seek.longest
 		if len(b) >= max(room, minBuffer) {
-			n := copy(b, r.fill(b))
-			if n > 0 || r.err == nil {
+			if n := copy(b, r.fill(b)); n > 0 {
 				return n, nil
 			}
-			return 0, r.err
+			continue
 		}
 		if len(r.buf) < max(room, minBuffer) {
 			r.buf = make([]byte, max(room, minBuffer))
@@ -172,13 +197,14 @@ func (r *maskReader) Read(b []byte) (int, error) {
 }
 
 // fill reads into b, which is longer than what is held, until something can
-// be given back, and returns that.
+// be given back, and returns that; nothing, if b has become too short for that.
 func (r *maskReader) fill(b []byte) []byte {
 	for {
 		n := copy(b, r.held)
 		k, err := r.src.Read(b[n:])
 		n += k
 		text := b[:n]
+		r.is = r.m.latest() // the value that has come may be new
 		if err != nil {
 			r.err = err
 		}
@@ -186,20 +212,23 @@ func (r *maskReader) fill(b []byte) []byte {
 			r.err = errShortPart
 			return nil
 		}
-		if r.first && err == nil && n < r.m.seek.longest {
+		if r.first && err == nil && n < r.is.seek.longest {
 			r.held = append(r.held[:0], text...) // too little to know a piece by
+			if len(b) < len(r.held)+r.is.seek.longest {
+				return nil
+			}
 			continue
 		}
 		keep := n
 		if err == nil {
-			keep = r.m.seek.open(text)
+			keep = r.is.seek.open(text)
 		}
 		spans := r.spans(text, keep)
 		if r.edge != nil {
 			spans = append(spans, r.cut(text, err != nil)...)
 		}
 		from, give := r.given, max(keep, r.given)
-		if r.edge == nil && !r.firm && r.m.seek.slight(text[keep:]) {
+		if r.edge == nil && !r.firm && r.is.seek.slight(text[keep:]) {
 			give = n
 		}
 		r.held = append(r.held[:0], text[keep:]...)
@@ -210,6 +239,9 @@ func (r *maskReader) fill(b []byte) []byte {
 		}
 		if give > from || err != nil {
 			return b[from:give]
+		}
+		if len(b) < len(r.held)+r.is.seek.longest {
+			return nil
 		}
 	}
 }
@@ -222,10 +254,10 @@ func (r *maskReader) spans(text []byte, keep int) []span {
 	if r.covered > 0 {
 		spans = append(spans, span{0, r.covered})
 	}
-	each(r.m.seek, text, func(owner, start, end int) {
+	each(r.is.seek, text, func(owner, start, end int) {
 		if start < keep {
 			spans = append(spans, span{start, end})
-			r.hit(r.m.names[owner])
+			r.hit(r.is.names[owner])
 		}
 	})
 	return spans
@@ -239,21 +271,21 @@ func (r *maskReader) cut(text []byte, last bool) (spans []span) {
 	add := func(owner, start, end int) {
 		spans = append(spans, span{start, end})
 		if owner >= 0 {
-			r.edge(r.m.names[owner])
+			r.edge(r.is.names[owner])
 		}
 	}
-	for i, p := range r.m.seek.patterns {
+	for i, p := range r.is.seek.patterns {
 		if r.first && last && len(text) > 0 && len(text) < len(p) && strings.Contains(p, string(text)) {
-			add(r.m.seek.owner[i], 0, len(text))
+			add(r.is.seek.owner[i], 0, len(text))
 		}
 		for n := min(len(p)-1, len(text)); n >= minRaw; n-- {
 			if r.first && strings.HasSuffix(p, string(text[:n])) {
-				add(r.m.seek.owner[i], 0, n)
+				add(r.is.seek.owner[i], 0, n)
 				break
 			}
 		}
 	}
-	if l := r.m.seek.loose; l != nil && r.first {
+	if l := r.is.seek.loose; l != nil && r.first {
 		n, inside, owner := l.tail(text)
 		if last && inside {
 			n = len(text)
@@ -263,7 +295,7 @@ func (r *maskReader) cut(text []byte, last bool) (spans []span) {
 		}
 	}
 	r.first = false
-	if open, owner := r.m.seek.opened(text); last && len(text)-open >= minRaw {
+	if open, owner := r.is.seek.opened(text); last && len(text)-open >= minRaw {
 		add(owner, open, len(text))
 	}
 	return spans

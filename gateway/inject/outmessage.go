@@ -2,17 +2,23 @@ package inject
 
 import "io"
 
-// Messages returns src, which is what the client of a WebSocket sends after
-// the handshake, from which reading ends with a *Refusal when a message
-// holds a value that is held, or an encoding of it. The bytes stay as they
-// are; those of a message that may be the beginning of a value are held back
-// until more of it comes, or it ends, once three quarters of the value have
-// come (see Body). Compressed messages are not looked into.
+// Messages is WatchMessages of the values that g knows.
 func (g *Guard) Messages(src io.Reader) io.Reader {
 	if g.out.text == nil {
 		return src
 	}
-	w := &watchedMessages{src: src, o: g.out, buf: make([]byte, bodyChunk)}
+	return WatchMessages(src, func() *Guard { return g })
+}
+
+// WatchMessages returns src, which is what the client of a WebSocket sends after
+// the handshake, from which reading ends with a *Refusal when a message
+// holds a value that is held when it is read, or an encoding of it. The bytes
+// stay as they are; those of a message that may be the beginning of a value are
+// held back until more of it comes, or it ends, once three quarters of the value
+// have come (see WatchBody). Compressed messages are not looked into. Now returns
+// what knows the values in force, the same one when nothing has changed.
+func WatchMessages(src io.Reader, now func() *Guard) io.Reader {
+	w := &watchedMessages{src: src, now: now, buf: make([]byte, bodyChunk)}
 	w.end = func() { w.note(w.control) }
 	return w
 }
@@ -21,7 +27,8 @@ func (g *Guard) Messages(src io.Reader) io.Reader {
 type watchedMessages struct {
 	frames
 	src  io.Reader
-	o    *outgoing
+	now  func() *Guard
+	o    *outgoing // of the latest
 	buf  []byte
 	err  error
 	uses uses // of values
@@ -32,6 +39,8 @@ type watchedMessages struct {
 func (w *watchedMessages) Read(b []byte) (int, error) {
 	for len(w.ready) == 0 && w.err == nil && len(b) > 0 {
 		n, err := w.src.Read(w.buf)
+		w.o = w.now().out // the value that has come may be new
+		w.blind = w.o.text == nil
 		w.take(w.buf[:n])
 		if refusal := w.judge(err != nil); refusal != nil {
 			w.ready, w.err = nil, refusal
@@ -49,6 +58,9 @@ func (w *watchedMessages) Read(b []byte) (int, error) {
 
 // note keeps the values in text.
 func (w *watchedMessages) note(text []byte) {
+	if w.o.text == nil {
+		return
+	}
 	each(w.o.text, text, func(owner, _, _ int) {
 		w.uses.add(Use{Name: w.o.names[owner], Place: "message", Action: Withheld})
 	})
@@ -61,7 +73,7 @@ func (w *watchedMessages) judge(last bool) error {
 		return refusal
 	}
 	keep, give := len(w.plain), len(w.plain)
-	if !last {
+	if !last && w.o.text != nil {
 		keep = w.o.text.open(w.plain)
 		give = w.o.text.grave(w.plain, keep)
 	}

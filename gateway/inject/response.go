@@ -41,6 +41,8 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 		return nil
 	case resp.ContentLength == 0:
 		body.Reader = resp.Body // over HTTP/2, trailers may come all the same
+	case len(m.names) == 0 && (kind != noEnvelopes || partial || !decodes(coding(resp.Header))):
+		body.Reader = &unwatched{m: m, src: resp.Body}
 	case kind.unpacks(packed) != nil:
 		return fmt.Errorf("response: %w", kind.unpacks(packed))
 	case partial && kind != noEnvelopes:
@@ -74,6 +76,24 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 	return nil
 }
 
+// unwatched is a body that begins when no value is held, and that is not looked
+// into as others are. It ends when one comes in.
+type unwatched struct {
+	m   *Masker
+	src io.Reader
+}
+
+// errCameIn ends such a body.
+var errCameIn = errors.New("response: a secret was fetched meanwhile that cannot be looked for in the rest of the body")
+
+func (u *unwatched) Read(b []byte) (int, error) {
+	n, err := u.src.Read(b)
+	if len(u.m.latest().names) > 0 {
+		return 0, errCameIn
+	}
+	return n, err
+}
+
 // severalParts says whether a partial answer is not the one range that its
 // Content-Range names (RFC 9110, section 15.3.7): each of several may be a
 // piece of a value.
@@ -94,7 +114,7 @@ type maskedBody struct {
 func (b *maskedBody) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if err != nil { // a body that cannot be decoded has trailers too
-		b.m.Header(b.resp.Trailer, func(name, header string) { b.hit(name, "response trailer "+header) })
+		b.m.latest().Header(b.resp.Trailer, func(name, header string) { b.hit(name, "response trailer "+header) })
 	}
 	return n, err
 }

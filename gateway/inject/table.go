@@ -31,6 +31,10 @@ type Secret struct {
 
 	TokenURL    string // of the endpoint that its source takes tokens from; "": none
 	Certificate bool   // it is a client certificate, and is never sent
+
+	// Gone says that the policy no longer has the secret, or no longer for
+	// these hosts. What they were given is covered; nothing else is done.
+	Gone bool
 }
 
 // Table knows every secret of one snapshot, the placeholders that stand for
@@ -80,6 +84,12 @@ func NewTable(list []Secret, sandboxes []string, key []byte) *Table {
 		t.params[p] = true
 	}
 	for _, s := range list {
+		if s.Gone {
+			if s.Covers != nil {
+				t.given.formerly = append(t.given.formerly, s)
+			}
+			continue
+		}
 		c := &credential{name: s.Name, covers: s.Covers, headers: t.credential, sign: s.Sign, token: endpoint(s.TokenURL), certificate: s.Certificate}
 		if s.Covers == nil {
 			c.covers = func(string) bool { return false }
