@@ -1,6 +1,9 @@
 package inject
 
-import "strings"
+import (
+	"net/textproto"
+	"strings"
+)
 
 // CredentialHeaders returns the headers in which a placeholder is replaced
 // when a secret names none of its own, and which are foreign credentials when
@@ -63,10 +66,21 @@ func several(header, value string) bool {
 	if header != "Authorization" {
 		return true
 	}
-	scheme, _, _ := strings.Cut(value, " ")
-	switch strings.ToLower(scheme) {
-	case "basic", "bearer", "token", "apikey", "api-key", "key":
-		return true
+	return simple(strings.Fields(value)[0])
+}
+
+// dashed is the name of a header as a server may read it that knows fields by
+// the names of variables, as CGI has them (RFC 3875, section 4.1.18): every
+// character but letters and digits as a dash. It is canonical.
+func dashed(name string) string {
+	odd := func(r rune) bool { return r != '-' && (r > 0x7f || !alnum(byte(r))) }
+	if strings.IndexFunc(name, odd) < 0 {
+		return name
 	}
-	return false
+	return textproto.CanonicalMIMEHeaderKey(strings.Map(func(r rune) rune {
+		if odd(r) {
+			return '-'
+		}
+		return r
+	}, name))
 }

@@ -105,6 +105,7 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 	}
 	if s.reason == "" {
 		s.single()
+		s.aloneInQuery()
 		s.body(in.Request)
 		s.messages(in.Request)
 	}
@@ -181,10 +182,7 @@ func (e *edit) count(fates ...fate) int {
 
 // foreign deals with the credentials that the sandbox brought along.
 func (s *scan) foreign(req *http.Request) {
-	mode := policy.ForeignStrip
-	if r := s.in.Decision.Rule; r != nil {
-		mode = r.Foreign
-	}
+	mode := s.foreignMode()
 	if mode == policy.ForeignPass {
 		return
 	}
@@ -213,6 +211,7 @@ func (s *scan) foreign(req *http.Request) {
 // credential says whether a header carries credentials as far as this request
 // is concerned. Cookies are the session's, also where a secret stands in one.
 func (s *scan) credential(name string) bool {
+	name = dashed(name)
 	if s.t.credential[name] {
 		return true
 	}
@@ -246,6 +245,11 @@ func (s *scan) setAll(header http.Header) {
 	}
 }
 
+// signed says whether a header holds a signature, which is made anew.
+func (s *scan) signed(name string) bool {
+	return s.resigned != nil && !s.resigned.query && name == "Authorization"
+}
+
 // single holds that no header leaves with two credentials, of which the
 // upstream may take either (the same one twice goes out once).
 func (s *scan) single() {
@@ -265,6 +269,8 @@ func (s *scan) single() {
 		}
 		if several(e.name, e.was[first]) {
 			s.refuse(policy.Smuggling, "header "+e.name+" holds more than one credential")
+		} else if s.foreignMode() != policy.ForeignPass && !s.signed(e.name) && !s.alone(e.name, e.was[first]) {
+			s.beside(place{kind: inHeader, header: e.name})
 		}
 	}
 }

@@ -111,6 +111,7 @@ func (s *scan) foreignQuery(raw string, mode policy.Foreign) {
 	i := -1
 	for part := range strings.SplitSeq(raw, "&") {
 		i++
+		s.behindSemicolon(part)
 		name, value, _ := strings.Cut(part, "=")
 		if value == "" || !s.credentialParam(name) || s.queryEdit != nil && s.queryEdit.fate[i] != untouched {
 			continue
@@ -129,9 +130,36 @@ func (s *scan) foreignQuery(raw string, mode policy.Foreign) {
 	}
 }
 
+// behindSemicolon refuses a credential behind a semicolon, which servers read
+// as the beginning of a parameter or as a part of a value.
+func (s *scan) behindSemicolon(part string) {
+	_, rest, ok := strings.Cut(part, ";")
+	for ok {
+		var param string
+		param, rest, ok = strings.Cut(rest, ";")
+		if name, value, _ := strings.Cut(param, "="); value != "" && s.credentialParam(name) {
+			name = place{kind: inQuery, header: unescape(name)}.String()
+			s.uses.add(Use{Place: name, Action: Withheld})
+			s.refuse(policy.ForeignCredential, name+" stands behind a semicolon and holds a credential that may not be one of this gateway's placeholders; separate parameters by ampersands")
+		}
+	}
+}
+
+// paramKey is the name of a parameter as a server may read it that knows
+// parameters as variables: in one case, and every character but letters and
+// digits as an underscore.
+func paramKey(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r > 0x7f || !alnum(byte(r)) {
+			return '_'
+		}
+		return r
+	}, strings.ToLower(name))
+}
+
 func (s *scan) credentialParam(name string) bool {
 	name = unescape(name)
-	if s.t.params[strings.ToLower(name)] {
+	if key := paramKey(name); s.t.params[key] || s.t.params[strings.ReplaceAll(key, "_", "-")] {
 		return true
 	}
 	for _, n := range s.in.Decision.Inject {

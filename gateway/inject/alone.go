@@ -1,0 +1,164 @@
+package inject
+
+import (
+	"slices"
+	"strings"
+
+	"sallyport/policy"
+)
+
+// stand is what a placeholder is read as where only its place counts. It is in
+// no header and in no scheme.
+const stand = 0x00
+
+// marked returns text with stand for every placeholder.
+func (s *scan) marked(text string) string {
+	var b strings.Builder
+	done := 0
+	for {
+		h, ok := s.t.find.next(text, done, s.own)
+		if !ok {
+			break
+		}
+		b.WriteString(text[done:h.start])
+		b.WriteByte(stand)
+		done = h.end
+	}
+	b.WriteString(text[done:])
+	return b.String()
+}
+
+// alone says whether a placeholder in a line of a credential header is all of
+// the credential, so that the upstream finds no other beside it: it stands as
+// one word, which it may be a part of, or behind one scheme; in a parameter,
+// where the scheme has some (RFC 9110, section 11.4), without blanks around the
+// equals sign, which may as well be padding.
+func (s *scan) alone(header, line string) bool {
+	if strings.IndexByte(line, stand) >= 0 {
+		return false
+	}
+	if scheme, encoded, ok := isBasic(line); ok {
+		if d, ok := decodeBasic(scheme, encoded); ok && strings.IndexByte(s.marked(d.user+":"+d.pass), stand) >= 0 {
+			return true
+		}
+	}
+	text := strings.Trim(s.marked(line), " \t")
+	if oneWord(text) {
+		return true
+	}
+	end := strings.IndexAny(text, " \t")
+	if end < 0 || !isScheme(header, text[:end]) {
+		return false
+	}
+	rest := strings.TrimLeft(text[end:], " \t")
+	return oneWord(rest) || parameters(rest)
+}
+
+// isScheme says whether the first word of a line is a scheme, and not a
+// credential by itself: in a header that holds a bare key it has to be known.
+func isScheme(header, word string) bool {
+	const longest = len("EntraServicePrincipalKey") // none that is in use is longer
+	if !strings.HasSuffix(header, "Authorization") {
+		return simple(word)
+	}
+	for i := range len(word) {
+		if !alnum(word[i]) && (i == 0 || word[i] != '-' && word[i] != '_') {
+			return false
+		}
+	}
+	return word != "" && len(word) <= longest
+}
+
+// simple says whether a scheme is one of those that are followed by a
+// credential and nothing else.
+func simple(scheme string) bool {
+	switch strings.ToLower(scheme) {
+	case "basic", "bearer", "token", "apikey", "api-key", "key":
+		return true
+	}
+	return false
+}
+
+// oneWord says whether text is one credential: characters of those that have
+// them (token68 of RFC 9110, and user:password), without what separates two.
+func oneWord(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c != stand && !alnum(c) && strings.IndexByte("-._~+/=:@!$", c) < 0 {
+			return false
+		}
+	}
+	return text != ""
+}
+
+// parameters says whether text is a list of parameters, each with a name of
+// its own and a value, and those with a placeholder with one word as value.
+func parameters(text string) bool {
+	var names []string
+	for text != "" {
+		name, rest, ok := strings.Cut(text, "=")
+		name = strings.ToLower(name)
+		if !ok || !plain(name) || slices.Contains(names, name) {
+			return false
+		}
+		names = append(names, name)
+		var value string
+		if quoted, ok := strings.CutPrefix(rest, `"`); ok {
+			if value, rest, ok = strings.Cut(quoted, `"`); !ok || !oneValue(value) {
+				return false
+			}
+			rest = strings.TrimLeft(rest, " \t")
+			if rest != "" && rest[0] != ',' {
+				return false
+			}
+			rest = strings.TrimPrefix(rest, ",")
+		} else {
+			value, rest, _ = strings.Cut(rest, ",")
+			if !oneWord(strings.TrimRight(value, " \t")) {
+				return false
+			}
+		}
+		text = strings.TrimLeft(rest, " \t")
+	}
+	return len(names) > 0
+}
+
+// oneValue says whether what is quoted is no list of credentials, however it
+// is read.
+func oneValue(text string) bool {
+	if strings.IndexByte(text, stand) >= 0 {
+		return oneWord(text)
+	}
+	return strings.IndexByte(text, '\\') < 0 && !(strings.ContainsAny(text, ",;") && strings.ContainsAny(text, " \t"))
+}
+
+// aloneInQuery is alone for the parameters in which placeholders are replaced.
+func (s *scan) aloneInQuery() {
+	if s.queryEdit == nil || s.foreignMode() == policy.ForeignPass {
+		return
+	}
+	i := -1
+	for part := range strings.SplitSeq(s.queryEdit.was, "&") {
+		if i++; s.queryEdit.fate[i] != swapped {
+			continue
+		}
+		name, value, _ := strings.Cut(part, "=")
+		if value = unescape(strings.ReplaceAll(value, "+", " ")); !s.alone("", value) {
+			s.beside(place{kind: inQuery, header: unescape(name)})
+		}
+	}
+}
+
+// beside refuses a credential of the sandbox's own in the field of a
+// placeholder: it cannot be taken out for itself.
+func (s *scan) beside(p place) {
+	s.uses.add(Use{Place: p.String(), Action: Withheld})
+	s.refuse(policy.ForeignCredential, "the "+p.String()+" holds more than a placeholder behind one scheme, which may be another credential; send the placeholder alone, or set foreign = \"pass\" on the rule")
+}
+
+// foreignMode is what the rule does about credentials of the sandbox's own.
+func (s *scan) foreignMode() policy.Foreign {
+	if r := s.in.Decision.Rule; r != nil {
+		return r.Foreign
+	}
+	return policy.ForeignStrip
+}

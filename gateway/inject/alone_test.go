@@ -1,0 +1,127 @@
+package inject
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"sallyport/policy"
+)
+
+// TestSEC28ForeignBesideAPlaceholder: in the field of a credential a
+// placeholder stands alone, or behind one scheme; what stands beside it may be
+// a credential that the sandbox brought along.
+func TestSEC28ForeignBesideAPlaceholder(t *testing.T) {
+	table := testTable()
+	own := table.Placeholder("s1", "GH_TOKEN")
+	for line, want := range map[string]string{
+		"Authorization: Bearer ATTACKER $API_KEY":                      "",
+		"Authorization: Bearer\tATTACKER\t$API_KEY":                    "",
+		"Authorization: Bearer ATTACKER;$API_KEY":                      "",
+		"Authorization: Bearer \"ATTACKER\" $API_KEY":                  "",
+		"Authorization: $API_KEY ATTACKER":                             "",
+		"Authorization: ATTACKER|$API_KEY":                             "",
+		"Authorization: " + own + " ATTACKER":                          "",
+		"Authorization: Bearer " + own + " ATTACKER":                   "",
+		"Authorization: Basic YXR0YWNrZXI6cHc= $API_KEY":               "",
+		"Authorization: GenieKey ATTACKER, GenieKey $API_KEY":          "",
+		"Authorization: GenieKey ATTACKER=, key=$API_KEY":              "",
+		"Authorization: GenieKey key=ATTACKER, GenieKey $API_KEY":      "",
+		"Authorization: Foo key=\"ATTACKER\", key=\"$API_KEY\"":        "",
+		"Authorization: Foo key=\"ATTACKER $API_KEY\"":                 "",
+		"Authorization: Foo a=\"x, Foo ATTACKER, b=\", key=\"$API_KEY": "",
+		"Authorization: Foo a=\"x, Foo ATTACKER, b=\", c=\"$API_KEY\"": "",
+		"Authorization: Foo a=\"b\" ATTACKER, c=\"$API_KEY\"":          "",
+		"Authorization: Bearer\tATTACKER=x,y=$API_KEY":                 "", // more than one credential
+		"Authorization: sk-live-0123456789abcdefgh $API_KEY":           "",
+		"X-Api-Key: ATTACKER $API_KEY":                                 "",
+		"X-Api-Key: ATTACKER;$API_KEY":                                 "",
+		"X-Api-Key: $API_KEY\tATTACKER":                                "",
+		"X-Api-Key: key=ATTACKER&key=$API_KEY":                         "",
+		"X-Data: ATTACKER $HEADER_KEY":                                 "",
+
+		"Authorization: $API_KEY":                                   "REAL-api-value-0123456789",
+		"Authorization: ${API_KEY}":                                 "REAL-api-value-0123456789",
+		"Authorization: Bearer   $API_KEY":                          "Bearer   REAL-api-value-0123456789",
+		"Authorization: token $API_KEY":                             "token REAL-api-value-0123456789",
+		"Authorization: Basic $API_KEY":                             "Basic REAL-api-value-0123456789",
+		"Authorization: " + basicOf("a b, c:$API_KEY"):              basicOf("a b, c:REAL-api-value-0123456789"),
+		"Authorization: GenieKey $API_KEY":                          "GenieKey REAL-api-value-0123456789",
+		"Authorization: DeepL-Auth-Key $API_KEY":                    "DeepL-Auth-Key REAL-api-value-0123456789",
+		"Authorization: sso-key $API_KEY:$API_KEY_2":                "sso-key REAL-api-value-0123456789:REAL-second",
+		"Authorization: Token token=$API_KEY":                       "Token token=REAL-api-value-0123456789",
+		"Authorization: Token token=\"$API_KEY\"":                   "Token token=\"REAL-api-value-0123456789\"",
+		"Authorization: PVEAPIToken=root@pam!ci=$API_KEY":           "PVEAPIToken=root@pam!ci=REAL-api-value-0123456789",
+		"Authorization: MediaBrowser Device=\"a b\",Token=$API_KEY": "MediaBrowser Device=\"a b\",Token=REAL-api-value-0123456789",
+		"X-Api-Key: $API_KEY":                                       "REAL-api-value-0123456789",
+		"X-Api-Key: Bearer $API_KEY":                                "Bearer REAL-api-value-0123456789",
+	} {
+		name, text, _ := strings.Cut(line, ": ")
+		for _, mode := range []policy.Foreign{policy.ForeignStrip, policy.ForeignBlock} {
+			in := input(request("GET", "https://good.test/"), allNames...)
+			in.Request.Header[name], in.Decision.Rule.Foreign = []string{text}, mode
+			reason, out := outcome(t, table, in)
+			if want != "" && (reason != "" || out.Get(name) != want) {
+				t.Errorf("%s: %q %q, want %q", line, reason, out.Get(name), want)
+			}
+			if want == "" && reason != policy.ForeignCredential && reason != policy.Smuggling {
+				t.Errorf("%s went out as %q", line, out.Get(name))
+			}
+		}
+	}
+	t.Run("pass", func(t *testing.T) {
+		in := input(request("GET", "https://good.test/", "X-Api-Key: mine $API_KEY"), allNames...)
+		in.Decision.Rule.Foreign = policy.ForeignPass
+		if reason, out := outcome(t, table, in); out.Get("X-Api-Key") != "mine "+realAPI {
+			t.Errorf("%q %q", reason, out.Get("X-Api-Key"))
+		}
+	})
+}
+
+// TestForeignUnderAnotherName: a credential whose name a server folds into that
+// of a credential field is one, too.
+func TestForeignUnderAnotherName(t *testing.T) {
+	table := testTable()
+	for _, name := range []string{"X_Api_Key", "X_api_key", "x_api_key", "X-Api_Key", "X.Api.Key"} {
+		in := input(request("GET", "https://good.test/"), allNames...)
+		in.Request.Header = http.Header{name: {"attacker"}, "X_Other": {"a"}}
+		if reason, out := outcome(t, table, in); reason != "" || out[name] != nil || out["X_Other"] == nil {
+			t.Errorf("%s: %q %v", name, reason, out)
+		}
+		in.Decision.Rule.Foreign = policy.ForeignBlock
+		if reason, _ := outcome(t, table, in); reason != policy.ForeignCredential {
+			t.Errorf("%s: %q", name, reason)
+		}
+	}
+	for query, want := range map[string]string{
+		"a=1;access_token=mine":        "refused",
+		"a=1;b=2;Access%5FToken=mine":  "refused",
+		"key=$MAP_KEY;api_key=mine":    "refused",
+		"key=mine+$MAP_KEY":            "refused",
+		"key=mine%20$MAP_KEY":          "refused",
+		"key=mine%00$MAP_KEY":          "refused",
+		"key=mine%3B$MAP_KEY":          "refused",
+		"key=$MAP_KEY%26key=mine":      "refused",
+		"a=1&access-token=mine":        "a=1",
+		"a=1&access.token=mine":        "a=1",
+		"a=1&X_API_KEY=mine&api%20key": "a=1&api%20key",
+		"a=1;b=2&c;access_token=":      "a=1;b=2&c;access_token=",
+		"key=Bearer+$MAP_KEY":          "key=Bearer+v",
+	} {
+		for _, mode := range []policy.Foreign{policy.ForeignStrip, policy.ForeignBlock} {
+			if mode == policy.ForeignBlock && want == "a=1" {
+				continue
+			}
+			in := input(request("GET", "https://good.test/"), "API_KEY", "MAP_KEY")
+			in.Request.URL, in.Decision.Rule.Foreign = &url.URL{Scheme: "https", Host: "good.test", Path: "/x", RawQuery: query}, mode
+			out, refusal := sentTarget(t, in, "v")
+			switch {
+			case refusal != nil && (want != "refused" && mode == policy.ForeignStrip || refusal.Reason != policy.ForeignCredential && refusal.Reason != policy.PlaceholderPlace):
+				t.Errorf("%s: %v", query, refusal)
+			case refusal == nil && out.URL.RawQuery != want:
+				t.Errorf("%s went out as %q, want %q", query, out.URL.RawQuery, want)
+			}
+		}
+	}
+}
