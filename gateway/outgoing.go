@@ -33,7 +33,7 @@ func (x *exchange) outgoing() (*http.Request, error) {
 		} else {
 			most, _ := r.meters.maxima()
 			x.asking.Store(true)
-			src := inject.WatchTrailers(inject.WatchBody(r.source(), "body", r.heldNow), r.in, r.snap.held)
+			src := inject.WatchTrailers(inject.WatchBody(r.source(), "body", r.heldNow), r.in, r.heldNow)
 			out.Body = &requestBody{src: src, x: x, most: most}
 		}
 	}
