@@ -12,15 +12,22 @@ import (
 	"sallyport/policy"
 )
 
-// maxFormFields is how much of a form is held to see its fields, in bytes. S3
-// takes 20 kB before the file, which is the last.
-const maxFormFields = 64 << 10
+const (
+	// maxFormFields is how much of a form of parts is held to see its fields,
+	// in bytes. S3 takes 20 kB before the file, which is the last.
+	maxFormFields = 64 << 10
+	// maxFormPairs is how long a form of pairs may be, whose signature stands
+	// anywhere, in bytes.
+	maxFormPairs = 1 << 20
+)
 
 // formCheck looks whether a form is signed, as S3 lets browsers upload (POST
-// policy). Such a signature is over the policy in the form, with a key that is
-// not the gateway's, and is not made anew.
+// policy), or as requests of version 2 are. Such a signature is over the policy
+// or the fields in the form, with a key that is not the gateway's, and is not
+// made anew.
 type formCheck struct {
-	boundary string
+	pairs    bool   // it is application/x-www-form-urlencoded
+	boundary string // of its parts, else
 	own      string // name of the secret that signs
 	foreign  bool   // one with another key may pass
 }
@@ -30,12 +37,13 @@ func (s *scan) form(r *http.Request) *formCheck {
 	if r.Method != http.MethodPost || !s.injects || s.resigned != nil {
 		return nil
 	}
-	if !strings.Contains(strings.ToLower(strings.Join(r.Header["Content-Type"], ",")), "form-data") {
+	if text := strings.ToLower(strings.Join(r.Header["Content-Type"], ",")); !strings.Contains(text, "form-data") && !strings.Contains(text, "form-urlencoded") {
 		return nil
 	}
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	unclear := err != nil || !plainType(r.Header)
-	if !unclear && media != "multipart/form-data" {
+	unclear := err != nil || !plainType(r.Header) || !ascii(params["charset"])
+	pairs := media == "application/x-www-form-urlencoded"
+	if !unclear && !pairs && media != "multipart/form-data" {
 		return nil
 	}
 	for _, n := range s.in.Decision.Inject {
@@ -44,7 +52,10 @@ func (s *scan) form(r *http.Request) *formCheck {
 			if unclear && !foreign {
 				s.refuse(policy.UninspectableBody, "the type of the form, which may be signed, cannot be read, or can be in two ways")
 			}
-			return &formCheck{boundary: params["boundary"], own: n, foreign: foreign}
+			if pairs && foreign {
+				return nil
+			}
+			return &formCheck{pairs: pairs, boundary: params["boundary"], own: n, foreign: foreign}
 		}
 	}
 	return nil
@@ -55,16 +66,16 @@ func (f *formCheck) apply(p *Plan, out *http.Request) error {
 	if out.Body == nil || out.Body == http.NoBody {
 		return nil
 	}
+	if f.pairs {
+		return f.applyPairs(p, out)
+	}
 	head, err := p.readHeld(out.Body, maxFormFields)
 	if err != nil {
 		return err
 	}
 	out.Body = tee{io.MultiReader(bytes.NewReader(head), out.Body), out.Body}
-	refuse := func(reason policy.Reason, message string) error {
-		return &Refusal{Reason: reason, Message: message, Uses: []Use{{Name: f.own, Place: "form", Action: Withheld, Count: 1}}}
-	}
 	if h, ok := p.table.find.next(string(head), 0, p.own); ok && h.cred != nil && h.cred.sign != nil {
-		return refuse(policy.PlaceholderPlace, h.cred.name+" cannot sign a form (POST policy); upload with a signed PUT, or a presigned URL")
+		return f.refuse(policy.PlaceholderPlace, h.cred.name+" cannot sign a form (POST policy); upload with a signed PUT, or a presigned URL")
 	}
 	if f.foreign {
 		return nil
@@ -81,12 +92,38 @@ func (f *formCheck) apply(p *Plan, out *http.Request) error {
 		}
 		name := strings.ToLower(part.FormName())
 		if signsAlone(name) && name != "x-amz-security-token" {
-			return refuse(policy.ForeignCredential, "the form is signed with a key that is not this gateway's")
+			return f.refuse(policy.ForeignCredential, foreignForm)
 		}
 		if !f.plain(part) {
 			return &Refusal{Reason: policy.UninspectableBody, Message: "the form, which may be signed, can be read in two ways"}
 		}
 	}
+}
+
+// foreignForm is said of a form with a signature.
+const foreignForm = "the form is signed with a key that is not this gateway's"
+
+func (f *formCheck) refuse(reason policy.Reason, message string) error {
+	return &Refusal{Reason: reason, Message: message, Uses: []Use{{Name: f.own, Place: "form", Action: Withheld, Count: 1}}}
+}
+
+// applyPairs is apply for a form of pairs.
+func (f *formCheck) applyPairs(p *Plan, out *http.Request) error {
+	body, err := p.readHeld(out.Body, maxFormPairs+1)
+	if err != nil {
+		return err
+	}
+	if len(body) > maxFormPairs {
+		return &Refusal{Reason: policy.BodyTooLarge, Message: "the form, which may be signed, is larger than the gateway holds of one"}
+	}
+	out.Body = tee{bytes.NewReader(body), out.Body}
+	for pair := range bytes.FieldsFuncSeq(body, func(r rune) bool { return r == '&' || r == ';' }) {
+		name, _, _ := bytes.Cut(pair, []byte("="))
+		if name := strings.ToLower(unescape(string(name))); signsAlone(strings.Trim(name, " +\r\n\t")) && name != "x-amz-security-token" {
+			return f.refuse(policy.ForeignCredential, foreignForm)
+		}
+	}
+	return nil
 }
 
 // plain says whether a part is one field to everybody.
