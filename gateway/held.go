@@ -106,7 +106,7 @@ func (l *liveMasker) now() *inject.Masker {
 		slices.Sort(names)
 		names = slices.Compact(names)
 	}
-	m := guard.Masker(names, l.x.r.values)
+	m := guard.Masker(names, l.x.r.values, l.x.r.plan.Made()...)
 	if m == nil {
 		m = inject.Nothing()
 	}

@@ -25,12 +25,13 @@ func NewGuard(held []secrets.Held) *Guard {
 }
 
 // Masker returns what covers the values of the named secrets, those that are
-// held and those that were just used; nil when there is nothing to cover.
-func (g *Guard) Masker(names []string, used map[string]secrets.Value) *Masker {
+// held and those that were just used, and what was made of them; nil when there
+// is nothing to cover.
+func (g *Guard) Masker(names []string, used map[string]secrets.Value, made ...secrets.Held) *Masker {
 	if len(names) == 0 {
 		return nil
 	}
-	var extra []secrets.Held
+	extra := slices.Clip(made)
 	for name, whole := range used {
 		for _, v := range whole.Parts() {
 			known := slices.ContainsFunc(g.held, func(h secrets.Held) bool {

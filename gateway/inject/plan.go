@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"sallyport/policy"
+	"sallyport/secrets"
 )
 
 // Input is a request that policy has decided.
@@ -35,7 +36,8 @@ type Plan struct {
 	form     *formCheck    // nil: the body is no form that may be signed
 	client   string        // secret that is the client's certificate; "": none
 
-	covered []string // secrets whose values are covered in the response, sorted
+	covered []string       // secrets whose values are covered in the response, sorted
+	made    []secrets.Held // what Apply has made of values and sent
 
 	take func(n int64) bool // see Hold; nil: it is always true
 
@@ -55,6 +57,10 @@ func (p *Plan) Uses() []Use { return p.uses }
 // any sandbox, since it may send back what it was given before. It is empty
 // where the rule turns that off.
 func (p *Plan) Covered() []string { return p.covered }
+
+// Made returns what Apply has made of values and sent, as a signature: it is to
+// be covered in the response as they are.
+func (p *Plan) Made() []secrets.Held { return p.made }
 
 // Drops says whether Apply takes the lines of a header out that the sandbox
 // sent.

@@ -60,7 +60,10 @@ func (s *signature) apply(p *Plan, out *http.Request, values map[string]secrets.
 	}
 	out.Header.Del(paramToken)
 	if s.query {
-		return s.presign(out, signed, creds, payload, now, plain)
+		if err := s.presign(out, signed, creds, payload, now, plain); err != nil {
+			return err
+		}
+		return s.made(p, out.URL.Query().Get(paramSignature))
 	}
 	if err := v4.NewSigner().SignHTTP(out.Context(), creds, signed, payload, s.service, s.region, now, plain); err != nil {
 		return fmt.Errorf("sign: %w", err)
@@ -70,6 +73,10 @@ func (s *signature) apply(p *Plan, out *http.Request, values map[string]secrets.
 		if v, ok := signed.Header[name]; ok {
 			out.Header[name] = v
 		}
+	}
+	_, text, _ := strings.Cut(out.Header.Get("Authorization"), "Signature=")
+	if err := s.made(p, text); err != nil {
+		return err
 	}
 	if s.payload == signedChunks || s.payload == signedTail {
 		return s.stream(out, creds, now)
@@ -96,6 +103,17 @@ func (s *signature) presign(out, signed *http.Request, creds aws.Credentials, pa
 		return errors.New("sign: no signature")
 	}
 	out.URL.RawQuery = query
+	return nil
+}
+
+// made keeps the signature that leaves. Who has it could send the request once
+// more past the gateway, so that it is covered in the answer as the key is.
+func (s *signature) made(p *Plan, text string) error {
+	v, err := secrets.NewValue([]byte(text))
+	if err != nil {
+		return fmt.Errorf("sign: %w", err)
+	}
+	p.made = []secrets.Held{{Name: s.cred.name, Value: v}}
 	return nil
 }
 

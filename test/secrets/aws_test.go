@@ -39,11 +39,11 @@ sandbox "s1" {
 }
 
 // awsHosts are names of origins that take requests of theKeys alone. It
-// returns what they took.
-func awsHosts(t *testing.T, hosts ...string) func() []string {
+// returns what they took, and the signatures that they sent back.
+func awsHosts(t *testing.T, hosts ...string) (took, echoed func() []string) {
 	t.Helper()
 	var mu sync.Mutex
-	var taken []string
+	var taken, signatures []string
 	for _, h := range hosts {
 		origin(h).SetHandler(theKeys.origin(func(w http.ResponseWriter, r *http.Request, body []byte) {
 			mu.Lock()
@@ -54,19 +54,24 @@ func awsHosts(t *testing.T, hosts ...string) func() []string {
 				w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 				_, _ = io.WriteString(w, `{"TableNames":["one"]}`)
 			case r.Method == http.MethodGet:
-				_, _ = io.WriteString(w, "an object of "+theKeys.key)
+				_, sum, _ := strings.Cut(r.Header.Get("Authorization")+"&"+r.URL.RawQuery, "Signature=")
+				signatures = append(signatures, sum[:64])
+				_, _ = io.WriteString(w, "an object of "+theKeys.key+", signed "+sum)
 			default:
 				w.Header().Set("Etag", `"e"`)
 			}
 		}, func(err error) { t.Error(err) }))
 	}
-	return func() []string { mu.Lock(); defer mu.Unlock(); return taken }
+	tell := func(list *[]string) func() []string {
+		return func() []string { mu.Lock(); defer mu.Unlock(); return *list }
+	}
+	return tell(&taken), tell(&signatures)
 }
 
 // TestAWSClients: boto3, unmodified, whose keys are
 // placeholders, reach services that take the real ones alone. SEC-17, SEC-23.
 func TestAWSClients(t *testing.T) {
-	taken := awsHosts(t, "s3.aws.test", "bucket.s3.aws.test", "dynamodb.aws.test")
+	taken, signatures := awsHosts(t, "s3.aws.test", "bucket.s3.aws.test", "dynamodb.aws.test")
 	const script = `
 import io, os, boto3, urllib.request, ssl
 from botocore.config import Config
@@ -85,9 +90,9 @@ print(client("dynamodb").list_tables()["TableNames"])
 	if r.Code != 0 || !strings.Contains(r.Stdout, "['one']") || strings.Count(r.Stdout, "an object of "+strings.Repeat("*", len(theKeys.key))) != 2 {
 		t.Errorf("exit %d: %s\n%s", r.Code, r.Stdout, r.Stderr)
 	}
-	for _, secret := range []string{theKeys.key, theKeys.token} {
+	for _, secret := range append(signatures(), theKeys.key, theKeys.token) {
 		if strings.Contains(r.Stdout+r.Stderr, secret) {
-			t.Error("the sandbox received a real key")
+			t.Error("the sandbox received a real key or signature")
 		}
 	}
 	if got := taken(); len(got) != 5 {
@@ -99,7 +104,7 @@ print(client("dynamodb").list_tables()["TableNames"])
 // streams.
 func TestAWSSignedChunks(t *testing.T) {
 	s := start(t, awsPolicy(t), theKeys.key)
-	taken := awsHosts(t, "s3.aws.test")
+	taken, _ := awsHosts(t, "s3.aws.test")
 	fake := ";chunk-signature=" + strings.Repeat("0", 64) + "\r\n"
 	body := "10000" + fake + strings.Repeat("a", 65536) + "\r\n" + "3" + fake + "abc\r\n" + "0" + fake + "\r\n"
 	for _, h2 := range []bool{false, true} {
