@@ -193,7 +193,7 @@ var errNoPolicy = errors.New("no policy is in force")
 
 // sinkSecrets hands the secrets of the store in use to sinks.
 func (l *loader) sinkSecrets(covers func(secret, host string) bool) sinkSecrets {
-	return sinkSecrets{covers: covers, use: func(ctx context.Context, name string, f func(string) error) error {
+	return sinkSecrets{covers: covers, pins: l.pins, use: func(ctx context.Context, name string, f func(string) error) error {
 		l.mu.Lock()
 		store := l.store
 		l.mu.Unlock()

@@ -34,7 +34,11 @@ func openAlerts(a *policyfile.Alerts, s sinkSecrets) (alertSetup, []policy.Probl
 	kinds := sinkKinds()
 	for _, n := range a.Notify {
 		for i, x := range n.Sinks {
-			sink, err := kinds[x.Kind].open(x.Attrs, s)
+			var sink audit.Sink
+			err := s.pins.admit(attributes(x.Attrs).texts("ca_file"))
+			if err == nil {
+				sink, err = kinds[x.Kind].open(x.Attrs, s)
+			}
 			if err != nil {
 				fail(x.Pos, "notify %q: %s: %v", n.Name, x.Kind, err)
 				continue

@@ -31,6 +31,10 @@ type sourceKind struct {
 	variables func(a attributes) []string // nil: none
 	passes    func(a attributes) []string // variables with which it fetches; nil: none
 
+	command  func(a attributes) []string // what it runs; nil: nothing
+	written  func(a attributes) []string // those of its files that it writes itself; nil: none
+	searches bool                        // it may run a program that it looks for in PATH
+
 	local bool // it is read from this machine, at once
 
 	// How the value is used, when it is not put in a placeholder's place.
@@ -86,7 +90,8 @@ func sourceKinds() map[string]sourceKind {
 			open: func(a attributes) (secrets.Source, error) {
 				return exec.New(exec.Config{Command: a.list("command"), TTL: a.duration("ttl"), Timeout: a.duration("timeout"), Env: a.list("env")})
 			},
-			passes: func(a attributes) []string { return a.list("env") },
+			passes:  func(a attributes) []string { return a.list("env") },
+			command: func(a attributes) []string { return a.list("command") },
 		},
 		"vault": {
 			schema: schema(attr("address", text, true), attr("path", text, true), attr("field", text, false), attr("namespace", text, false),
@@ -139,7 +144,8 @@ func sourceKinds() map[string]sourceKind {
 				}
 				return files
 			},
-			use: func(a attributes, s *inject.Secret) { s.TokenURL = a.text("token_url") },
+			written: func(a attributes) []string { return a.texts("refresh_token_file") },
+			use:     func(a attributes, s *inject.Secret) { s.TokenURL = a.text("token_url") },
 		},
 		"github_app": {
 			schema: schema(attr("app_id", text, true), attr("installation_id", policyfile.Int, true), attr("key_file", text, true),
@@ -167,12 +173,14 @@ func sourceKinds() map[string]sourceKind {
 			files:  func(a attributes) []string { return a.texts("cert_file", "key_file") },
 			use:    func(_ attributes, s *inject.Secret) { s.Certificate = true },
 			unsent: true,
+			local:  true,
 		},
 		"age": {
-			schema: schema(attr("path", text, true), attr("identity", text, true), attr("key", text, false)),
-			open:   func(a attributes) (secrets.Source, error) { return age.New(ageConfig(a)) },
-			files:  func(a attributes) []string { return a.texts("path", "identity") },
-			local:  true,
+			schema:   schema(attr("path", text, true), attr("identity", text, true), attr("key", text, false)),
+			open:     func(a attributes) (secrets.Source, error) { return age.New(ageConfig(a)) },
+			files:    func(a attributes) []string { return a.texts("path", "identity") },
+			searches: true,
+			local:    true,
 		},
 	}
 }
@@ -219,12 +227,11 @@ func policyOptions() policyfile.Options {
 
 // openSource makes the source that a policy names. Its attributes were
 // checked against the kind's schema when the policy was read.
-func openSource(s policy.Source) (secrets.Source, error) {
-	k, ok := sourceKinds()[s.Kind]
-	if !ok {
+func openSource(s policy.Source, p *pins) (secrets.Source, error) {
+	if _, ok := sourceKinds()[s.Kind]; !ok {
 		return nil, fmt.Errorf("unknown kind of source %q", s.Kind)
 	}
-	return k.open(s.Attrs)
+	return p.source(s.Kind, s.Attrs)
 }
 
 // attributes are the values in a source block.

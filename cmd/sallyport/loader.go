@@ -30,6 +30,7 @@ type loader struct {
 	key   []byte            // from which shaped placeholders are derived
 	log   hclog.Logger
 	only  string                 // the one sandbox whose secrets are fetched ahead; "": all
+	pins  *pins                  // what the command of a run may not change; nil of a daemon
 	adapt func(*policy.Document) // nil, or a change that a command makes to what was read
 
 	loading sync.Mutex      // held by the one load that is under way
@@ -129,7 +130,7 @@ func (l *loader) openStore(declared []policy.Secret) []policy.Problem {
 			problems = append(problems, policy.Problem{Pos: s.Pos, Severity: policy.Error,
 				Summary: fmt.Sprintf("secret %q: a source of kind %q is never sent, so %s has no meaning", s.Name, s.Source.Kind, name)})
 		}
-		src, err := openSource(s.Source)
+		src, err := openSource(s.Source, l.pins)
 		if err != nil {
 			problems = append(problems, policy.Problem{Pos: s.Source.Pos, Severity: policy.Error,
 				Summary: fmt.Sprintf("secret %q: %v", s.Name, err)})

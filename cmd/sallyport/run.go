@@ -127,6 +127,7 @@ func (f *runFlags) runIn(argv []string) (int, error) {
 		st.loader.adapt = reportOnly
 	}
 	st.loader.only = f.sandbox
+	st.loader.pins = newPins(ownReach().changes)
 	if err := diagnosed(st.reload()); err != nil {
 		return 0, err
 	}
@@ -134,6 +135,7 @@ func (f *runFlags) runIn(argv []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	st.loader.pins.seal() // nothing of the command has begun
 	st.warnOfSecrets(sb)
 	box, err := capture.Prepare(f.command(st, sb, argv))
 	if err != nil {
@@ -150,11 +152,15 @@ func (f *runFlags) serve(st *stack, sb *identity.Sandbox, box *capture.Sandbox, 
 	in := gateway.NewInbound("run", box.Sockets(), func(netip.Addr) (*identity.Sandbox, bool) { return sb, true })
 	stopCapture := background(st.settings.log, "capture", func(ctx context.Context) error { return st.gateway.Serve(ctx, in) })
 	defer stopCapture()
-	stopWatch := background(st.settings.log, "reload", func(ctx context.Context) error { return st.watch(ctx, nil) })
-	defer stopWatch()
+	if st.loader.frozen() {
+		st.settings.log.Info("the command can change the policy's files; what was loaded stays in force until it ends")
+	} else {
+		stopWatch := background(st.settings.log, "reload", func(ctx context.Context) error { return st.watch(ctx, nil) })
+		defer stopWatch()
+	}
 
 	cwd, _ := os.Getwd() // "" where it is gone
-	if err := st.record(sb, "command started", &audit.Run{Argv: argv, Cwd: cwd, UID: os.Getuid()}); err != nil {
+	if err := st.record(sb, "command started", &audit.Run{Argv: st.covered(argv...), Cwd: st.covered(cwd)[0], UID: os.Getuid()}); err != nil {
 		return 0, err
 	}
 	signals := capture.CatchSignals() // from here on they are the command's
@@ -175,7 +181,7 @@ func (f *runFlags) ended(st *stack, sb *identity.Sandbox, argv []string, r captu
 	if errors.As(err, &notRun) {
 		r.ExitCode = notRun.Code
 	}
-	run := &audit.Run{Argv: argv, Exit: &r.ExitCode, TimedOut: r.TimedOut, CPUMS: r.CPU.Milliseconds(), MaxRSS: r.MaxRSS}
+	run := &audit.Run{Argv: st.covered(argv...), Exit: &r.ExitCode, TimedOut: r.TimedOut, CPUMS: r.CPU.Milliseconds(), MaxRSS: r.MaxRSS}
 	sent, received := st.gateway.Used(sb.ID)
 	run.Bytes = &audit.Bytes{Sent: sent, Received: received}
 	if r.Signal != 0 {

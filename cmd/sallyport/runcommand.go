@@ -9,6 +9,7 @@ import (
 	"sallyport/certs"
 	"sallyport/gateway/capture"
 	"sallyport/gateway/identity"
+	"sallyport/gateway/inject"
 )
 
 // command is what the sandbox runs, with what it must not see.
@@ -58,6 +59,12 @@ func (f *runFlags) environment(st *stack, sb *identity.Sandbox) []string {
 			}
 		}
 	}
+	cover := st.cover()
+	for name, value := range env { // a copy of what another source gave
+		if cover(value) != value {
+			delete(env, name)
+		}
+	}
 	for _, name := range st.loader.passedVariables() {
 		if !slices.Contains([]string{"PATH", "HOME", "USER", "LANG", "TZ"}, name) {
 			delete(env, name)
@@ -75,6 +82,24 @@ func (f *runFlags) environment(st *stack, sb *identity.Sandbox) []string {
 	out := make([]string, 0, len(env))
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		out = append(out, name+"="+env[name])
+	}
+	return out
+}
+
+// cover returns what covers, in a text, the values that are held now, and
+// their encodings where they do not stand there by chance.
+func (st *stack) cover() func(string) string {
+	store := st.gateway.Snapshot().Secrets
+	guard := inject.NewGuard(store.Held())
+	return func(text string) string { return guard.Cover(store.Cover(text)) }
+}
+
+// covered are texts as they may be recorded.
+func (st *stack) covered(texts ...string) []string {
+	cover := st.cover()
+	out := make([]string, len(texts))
+	for i, text := range texts {
+		out[i] = cover(text)
 	}
 	return out
 }

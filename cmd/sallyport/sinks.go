@@ -61,12 +61,17 @@ func sinkKinds() map[string]sinkKind {
 		},
 		"exec": {
 			schema: schema(attr("command", list, true), attr("env", list, false), attr("timeout", span, false)),
-			open: func(a attributes, _ sinkSecrets) (audit.Sink, error) {
+			open: func(a attributes, s sinkSecrets) (audit.Sink, error) {
 				var env []string
 				for _, name := range a.list("env") {
 					env = append(env, name+"="+os.Getenv(name))
 				}
-				return exec.New(exec.Config{Command: a.list("command"), Env: env, Timeout: a.duration("timeout")})
+				argv, check := s.pins.sinkCommand(a.list("command"))
+				sink, err := exec.New(exec.Config{Command: argv, Env: env, Timeout: a.duration("timeout")})
+				if err != nil {
+					return nil, err
+				}
+				return checkedSink{sink, check}, nil
 			},
 		},
 	}
@@ -76,6 +81,7 @@ func sinkKinds() map[string]sinkKind {
 type sinkSecrets struct {
 	use    func(ctx context.Context, name string, f func(value string) error) error
 	covers func(secret, host string) bool
+	pins   *pins // nil of a daemon
 }
 
 // value is a secret that does not leave by itself, such as the key of a

@@ -85,7 +85,7 @@ func (st *stack) watch(ctx context.Context, then func()) error {
 
 // changed says whether the files are others than at the last load.
 func (st *stack) changed() bool {
-	if st.brought {
+	if st.brought || st.loader.frozen() {
 		return false
 	}
 	st.reloading.Lock()

@@ -23,7 +23,10 @@ func TestRotation(t *testing.T) {
 	const host = "rotate.mask.test"
 	policy := world.lab.MustPolicy(t, maskPolicy, old)
 	path := regexp.MustCompile(`path = "([^"]*)"`).FindStringSubmatch(policy)[1]
-	s := &inside{Sandbox: world.lab.RunSandbox(t, lab.RunOptions{Policy: policy, Sandbox: "s1"})}
+	if err := os.Chmod(path, 0o644); err != nil { // read by the run, which cannot change it
+		t.Fatal(err)
+	}
+	s := &inside{Sandbox: world.lab.RunSandbox(t, lab.RunOptions{UID: lab.Nobody, Policy: policy, Sandbox: "s1"})}
 	t.Cleanup(func() { s.search(t, old); s.search(t, fresh) })
 	release, entered := make(chan struct{}), make(chan struct{}, 1)
 	origin(host).SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +46,7 @@ func TestRotation(t *testing.T) {
 	}()
 	<-entered
 	next := filepath.Join(filepath.Dir(path), world.lab.Unique("next"))
-	if err := os.WriteFile(next, []byte(fresh+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(next, []byte(fresh+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(next, path); err != nil { // as secret stores do it

@@ -19,11 +19,14 @@ import (
 func TestKnownFromTheStart(t *testing.T) {
 	const up, late = "REAL-issued-6e1f90b7c2", "REAL-late-0d44c1b95f"
 	folder := filepath.Join(world.lab.Dir, world.lab.Unique("late"))
-	if err := os.Mkdir(folder, 0o700); err != nil {
+	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	later := filepath.Join(folder, "value")
-	s := start(t, strings.NewReplacer("UP", file(t, up), "LATER", later).Replace(`
+	first, later := filepath.Join(folder, "first"), filepath.Join(folder, "value") // the run cannot change them
+	if err := os.WriteFile(first, []byte(up), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	policy := strings.NewReplacer("UP", first, "LATER", later, "DOCS", lab.Documentation).Replace(`
 secret "TOKEN" {
   hosts = ["api.warm.test"]
   source "exec" { command = ["/bin/cat", "UP"] }
@@ -43,12 +46,14 @@ sandbox "s1" {
   }
   allow "other.warm.test" { addresses = DOCS }
 }
-`), up)
+`)
+	s := &inside{Sandbox: world.lab.RunSandbox(t, lab.RunOptions{UID: lab.Nobody, Policy: policy, Sandbox: "s1"})}
+	t.Cleanup(func() { s.search(t, up) })
 	refused(t, s.get(t, "https://other.warm.test/?a="+up), "secret_exfiltration")
 	passed(t, s.get(t, "https://other.warm.test/"))
 	passed(t, s.get(t, "https://api.warm.test/", "Authorization: Bearer $TOKEN"))
 	refused(t, s.get(t, "https://api.warm.test/", "Authorization: Bearer $LATE"), "secret_unavailable")
-	if err := os.WriteFile(later, []byte(late), 0o600); err != nil {
+	if err := os.WriteFile(later, []byte(late), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	deadline := time.Now().Add(60 * time.Second)
