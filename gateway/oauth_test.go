@@ -46,6 +46,13 @@ func TestOAuthTokenEndpoint(t *testing.T) {
 	if n := len(o.saw()); n != 0 {
 		t.Errorf("the origin saw %d requests", n)
 	}
+	for _, path := range []string{"oauth/%74oken", "oauth/./token", "/oauth/token", "oauth/x/%2e%2e/token?a=b"} {
+		resp, text, err := body(l.client(t, false).PostForm(base+path, url.Values{"client_secret": {"a secret"}}))
+		must(t, err)
+		if n := len(o.saw()); n != 0 {
+			t.Errorf("%s: %d %s, the origin saw %d requests", path, resp.StatusCode, text, n)
+		}
+	}
 	resp, text, err := body(l.client(t, false).Get(base + "oauth/token"))
 	must(t, err)
 	if resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "method_not_allowed") || len(o.saw()) != 0 {
