@@ -120,7 +120,7 @@ func (f *front) hand(c *conn, nc net.Conn) {
 		nc = &pacedConn{Conn: nc, pace: c.refusals()}
 		c.streams = http2guard.New(2*c.g.Limits.MaxHead+http2Slack, c.recordFault)
 		c.streams.Bound(c.g.Limits.HeadTimeout, func() { _ = c.client.SetReadDeadline(past()) }) // the server closes; or has
-		fc.Conn = &prefaceConn{Conn: nc, guard: c.streams}
+		fc.Conn = &prefaceConn{Conn: nc, guard: c.streams, report: c.recordFault}
 	} else {
 		l := c.g.Limits
 		fc.guard = http1.NewGuard(nc, http1.Limits{Head: l.MaxHead, Fields: l.MaxFields, HeadTimeout: l.HeadTimeout, BodyTimeout: l.StallTimeout})
@@ -210,8 +210,10 @@ func (t *clearConn) Read(p []byte) (int, error) {
 // h2 must begin with its preface (RFC 9113, section 3.4).
 type prefaceConn struct {
 	net.Conn
-	seen  int
-	guard *http2guard.Guard // of what follows; one reader at a time
+	seen   int
+	guard  *http2guard.Guard // of what follows; one reader at a time
+	report func(http2guard.Fault) error
+	other  bool // it is something else
 }
 
 // http2Slack is what the server adds to its bound of a head for HTTP/2, which
@@ -223,11 +225,14 @@ var errNoPreface = errors.New("no HTTP/2 preface after h2 was agreed")
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 func (p *prefaceConn) Read(b []byte) (int, error) {
+	if p.other {
+		return 0, errNoPreface
+	}
 	n, err := p.Conn.Read(b)
 	if p.seen < len(preface) {
 		m := min(n, len(preface)-p.seen)
 		if !bytes.Equal(b[:m], []byte(preface[p.seen:p.seen+m])) {
-			return 0, errNoPreface
+			return 0, p.refuse()
 		}
 		p.seen += m
 		if e := p.guard.Take(b[m:n]); e != nil {
@@ -237,6 +242,13 @@ func (p *prefaceConn) Read(b []byte) (int, error) {
 		return 0, e
 	}
 	return n, err
+}
+
+// refuse reports that something else was spoken than was agreed. No read
+// succeeds after that.
+func (p *prefaceConn) refuse() error {
+	p.other = true
+	return errors.Join(p.report(http2guard.Fault{Lost: true, Detail: errNoPreface.Error()}), errNoPreface)
 }
 
 func (p *prefaceConn) Write(b []byte) (int, error) {

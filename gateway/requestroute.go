@@ -17,6 +17,9 @@ func (r *request) findRoute() *policy.Decision {
 	defer cancel()
 	route, d := r.g.route(ctx, r.c.target(r.decision), func() *event { return r.event(audit.KindDNS, audit.PhaseEvent) })
 	if d != nil {
+		if d.Reason == policy.ResolveFailed && ctx.Err() != nil {
+			d = deny(policy.ProtocolError, "the client gave the request up before its host was found")
+		}
 		d.Rule, r.refused = r.decision.Rule, route
 		return d
 	}

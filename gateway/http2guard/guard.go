@@ -19,7 +19,7 @@ type Fault struct {
 	TooLarge bool   // the head is over the limit
 	Flood    bool   // no single request
 	Crowd    bool   // one too many at once
-	Lost     bool   // the connection ended first
+	Lost     bool   // it, or its connection, ended first
 	Count    uint64 // requests that are told together, from First to Last; 0 is one
 	First    time.Time
 	Last     time.Time
@@ -33,9 +33,12 @@ type Fault struct {
 const (
 	frameData         = 0x0
 	frameHeaders      = 0x1
+	framePriority     = 0x2
 	frameReset        = 0x3
+	frameWindow       = 0x8
 	frameContinuation = 0x9
 
+	flagEndStream  = 0x1
 	flagEndHeaders = 0x4
 	flagPadded     = 0x8
 	flagPriority   = 0x20
@@ -67,11 +70,14 @@ type Guard struct {
 
 	head  []byte // of the frame that begins
 	left  int    // of the payload of the frame under way, in bytes
+	size  int    // of all of that
 	kind  byte
 	flags byte
 	id    uint32 // stream of the frame under way
 
-	payload []byte // of the frame under way, if it is a piece of a head
+	payload []byte // of the frame under way, if it is a piece of a head or says a number
+	ends    bool   // the head under way ends its stream
+	itself  bool   // and depends on that
 	block   []byte // of the head under way
 	pieces  int    // frames of the head under way
 	open    uint32 // stream whose head is under way; 0: none
@@ -115,7 +121,7 @@ func (g *Guard) Take(b []byte) error {
 			}
 		} else {
 			n := min(g.left, len(b))
-			if g.piece() {
+			if g.piece() || g.number() {
 				g.payload = append(g.payload, b[:n]...)
 			}
 			g.left, b = g.left-n, b[n:]
@@ -149,7 +155,7 @@ func (g *Guard) piece() bool { return g.kind == frameHeaders || g.kind == frameC
 // begin reads the head of a frame.
 func (g *Guard) begin() error {
 	g.left = int(g.head[0])<<16 | int(g.head[1])<<8 | int(g.head[2])
-	g.kind, g.flags = g.head[3], g.head[4]
+	g.size, g.kind, g.flags = g.left, g.head[3], g.head[4]
 	g.id = binary.BigEndian.Uint32(g.head[5:]) &^ (1 << 31)
 	g.payload = g.payload[:0]
 	if g.open != 0 && (g.kind != frameContinuation || g.id != g.open) {
@@ -188,16 +194,18 @@ func (g *Guard) broken(detail string) error {
 // end takes a frame that is whole.
 func (g *Guard) end() error {
 	if !g.piece() {
+		g.inspect()
 		return nil
 	}
 	b := g.payload
 	if g.kind == frameHeaders {
-		g.block = g.block[:0]
+		g.block, g.ends, g.itself = g.block[:0], g.flags&flagEndStream != 0, false
 		pad := 0
 		if g.flags&flagPadded != 0 && len(b) > 0 {
 			pad, b = int(b[0]), b[1:]
 		}
 		if g.flags&flagPriority != 0 {
+			g.itself = len(b) >= 4 && binary.BigEndian.Uint32(b)&^(1<<31) == g.id
 			b = b[min(5, len(b)):]
 		}
 		if pad > len(b) || g.id == 0 {
@@ -236,7 +244,10 @@ func (g *Guard) judge() error {
 		return g.broken("the request head cannot be decoded")
 	}
 	if g.id <= g.last {
-		return nil // trailers
+		if len(h.pseudo) > 0 || !g.ends {
+			g.breaks("the trailers are malformed")
+		}
+		return nil
 	}
 	g.last = g.id
 	if fault := h.fault(); fault != nil {

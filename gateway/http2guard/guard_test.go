@@ -102,6 +102,8 @@ func serveHeld(t testing.TB, hold chan struct{}, streams int) *served {
 	})}
 	go func() {
 		_ = server.Serve(one{l, func(c net.Conn) net.Conn {
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.guard = New(headLimit+320, func(f Fault) error {
 				s.mu.Lock()
 				defer s.mu.Unlock()

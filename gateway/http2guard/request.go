@@ -20,6 +20,7 @@ type request struct {
 	host    string // the first field of that name
 	hosts   int
 	te      []string
+	length  string // the first Content-Length
 	between string // a field that is meant for a connection
 }
 
@@ -49,6 +50,10 @@ func (h *request) field(f hpack.HeaderField) bool {
 	case "host":
 		if h.hosts++; h.hosts == 1 {
 			h.host = f.Value
+		}
+	case "content-length":
+		if h.length == "" {
+			h.length = f.Value
 		}
 	case "te":
 		h.te = append(h.te, f.Value)

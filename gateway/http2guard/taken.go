@@ -1,8 +1,10 @@
 package http2guard
 
 import (
+	"encoding/binary"
 	"errors"
 	"hash/maphash"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -12,8 +14,12 @@ type awaited struct {
 	id    uint32
 	key   uint64 // of the whole of what the handler gets to see
 	fault Fault  // what is said of it if none ever does, shortened
-	came  time.Time
+	since time.Time
 	gone  bool // the client has cancelled it
+
+	length int64  // of the body as announced; -1: it is not
+	came   int64  // of the body, in bytes
+	broken string // what the client did that the server resets the stream for
 }
 
 // Bounds on what is kept of requests that wait.
@@ -81,15 +87,69 @@ func (g *Guard) await(h *request) error {
 	}
 	f := h.told("")
 	f.Method, f.Authority, f.Path = short(f.Method, maxMethod), short(f.Authority, maxAuthority), short(f.Path, maxPath)
-	g.waiting = append(g.waiting, awaited{id: g.id, key: g.key(h.value(":method"), h.authority(), h.target()), fault: f, came: g.now()})
+	w := awaited{id: g.id, key: g.key(h.value(":method"), h.authority(), h.target()), fault: f, since: g.now(), length: -1}
+	if n, err := strconv.ParseInt(h.length, 10, 64); err == nil && n >= 0 && !g.ends {
+		w.length = n
+	}
+	if g.itself {
+		w.broken = "the stream depends on itself"
+	}
+	g.waiting = append(g.waiting, w)
 	return nil
 }
 
 // short keeps no more of s than is said of it, and not the bytes behind it.
 func short(s string, most int) string { return strings.Clone(s[:min(len(s), most)]) }
 
-// refused takes note that the server has reset a stream.
-func (g *Guard) refused(id uint32) error {
+// waits returns the request of a stream if no handler has taken it yet.
+func (g *Guard) waits(id uint32) *awaited {
+	for i := range g.waiting {
+		if g.waiting[i].id == id {
+			return &g.waiting[i]
+		}
+	}
+	return nil
+}
+
+// breaks takes note of what the server will reset the stream of the frame for.
+func (g *Guard) breaks(detail string) {
+	if w := g.waits(g.id); w != nil {
+		w.broken = detail
+	}
+}
+
+// number says whether the frame under way is a short one that says a number.
+func (g *Guard) number() bool {
+	return g.size <= 5 && (g.kind == framePriority || g.kind == frameWindow)
+}
+
+// inspect looks at a frame that is no piece of a head, and is whole.
+func (g *Guard) inspect() {
+	switch {
+	case g.kind == frameData && g.flags&flagPadded == 0:
+		w := g.waits(g.id)
+		if w == nil || w.length < 0 {
+			return
+		}
+		if w.came += int64(g.size); w.came > w.length {
+			w.broken = "the body is longer than its Content-Length"
+		}
+	case g.kind == frameWindow && len(g.payload) == 4 && binary.BigEndian.Uint32(g.payload)&^(1<<31) == 0:
+		g.breaks("a window update of nothing")
+	case g.kind == framePriority && len(g.payload) == 5 && binary.BigEndian.Uint32(g.payload)&^(1<<31) == g.id:
+		g.breaks("the stream depends on itself")
+	}
+}
+
+// Codes with which the server refuses a stream that is one too many (RFC 9113,
+// section 7); it has the first for other faults too.
+const (
+	codeProtocol = 0x1
+	codeRefused  = 0x7
+)
+
+// refused takes note that the server has reset a stream, with a code.
+func (g *Guard) refused(id, code uint32) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, w := range g.waiting {
@@ -97,6 +157,13 @@ func (g *Guard) refused(id uint32) error {
 			continue
 		}
 		g.drop(i)
+		if w.broken == "" && code != codeProtocol && code != codeRefused {
+			w.broken = "a frame of the request breaks the protocol"
+		}
+		if w.broken != "" {
+			w.fault.Lost, w.fault.Detail = true, w.broken
+			return errors.Join(g.report(w.fault), g.reset())
+		}
 		return errors.Join(g.tooMany(w), g.reset())
 	}
 	return nil
@@ -168,7 +235,7 @@ func (g *Guard) tell(left []awaited, detail string) error {
 	var errs []error
 	if len(left) > toldAlone {
 		rest := left[toldAlone:]
-		errs = append(errs, g.report(Fault{Lost: true, Count: uint64(len(rest)), First: rest[0].came, Last: rest[len(rest)-1].came, Detail: detail}))
+		errs = append(errs, g.report(Fault{Lost: true, Count: uint64(len(rest)), First: rest[0].since, Last: rest[len(rest)-1].since, Detail: detail}))
 		left = left[:toldAlone]
 	}
 	for _, w := range left {

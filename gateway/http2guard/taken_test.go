@@ -2,6 +2,7 @@ package http2guard
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strconv"
 	"testing"
@@ -67,6 +68,70 @@ func TestCrowd(t *testing.T) {
 	if n := told(faults, func(f Fault) bool { return f.Crowd }); called != streams || n != more || len(faults) > 2*toldAlone {
 		t.Errorf("%d taken, %d too many, faults %+v", called, n, faults)
 	}
+}
+
+// TestResetsAreToldApart: a stream that the server resets for what the client
+// does on it is not told as one too many.
+func TestResetsAreToldApart(t *testing.T) {
+	const id = 3
+	for name, tt := range map[string]struct {
+		fields []string
+		dep    uint32
+		then   func(*served) error
+	}{
+		"body over its length": {[]string{"content-length", "2"}, 0, func(s *served) error { return s.framer.WriteData(id, true, []byte("abcdef")) }},
+		"pseudo-header in the trailers": {nil, 0, func(s *served) error {
+			return s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x84}, EndHeaders: true, EndStream: true})
+		}},
+		"trailers without an end": {nil, 0, func(s *served) error {
+			return s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte("\x00\x01a\x01b"), EndHeaders: true})
+		}},
+		"a window of nothing":  {nil, 0, func(s *served) error { return s.framer.WriteRawFrame(http2.FrameWindowUpdate, 0, id, make([]byte, 4)) }},
+		"a window of too much": {nil, 0, func(s *served) error { return s.framer.WriteWindowUpdate(id, 1<<31-1) }},
+		"priority of itself": {nil, 0, func(s *served) error {
+			return s.framer.WriteRawFrame(http2.FramePriority, 0, id, []byte{0, 0, 0, id, 1})
+		}},
+		"depends on itself": {nil, id, func(*served) error { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hold := make(chan struct{})
+			s := serveHeld(t, hold, 1)
+			s.ask(1, 1<<14, plain())
+			for end := time.Now().Add(20 * time.Second); s.awaits() && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+			// Its handler still runs, so the next one's does not begin.
+			err := s.framer.WriteRSTStream(1, http2.ErrCodeCancel)
+			s.block.Reset()
+			for p := range slices.Chunk(plain(tt.fields...), 2) {
+				_ = s.enc.WriteField(hpack.HeaderField{Name: p[0], Value: p[1]}) // to memory
+			}
+			err = errors.Join(err, s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: s.block.Bytes(), EndHeaders: true,
+				Priority: http2.PriorityParam{StreamDep: tt.dep}}), tt.then(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.answered(id)
+			_, faults := s.counts()
+			if len(faults) != 1 || faults[0].Crowd || !faults[0].Lost || faults[0].Detail == "" || faults[0].Method != "POST" {
+				t.Errorf("faults %+v", faults)
+			}
+			close(hold)
+		})
+	}
+}
+
+// awaits says whether a request has come that no handler has taken, or none.
+func (s *served) awaits() bool {
+	s.mu.Lock()
+	g := s.guard
+	s.mu.Unlock()
+	if g == nil {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last == 0 || len(g.waiting) > 0
 }
 
 // TestEveryRequestIsToldOnce: whatever is cancelled when, as many requests
