@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"sallyport/audit"
 	"sallyport/secrets"
@@ -47,26 +46,6 @@ func (p *pins) seal() {
 	for _, k := range kept {
 		k.wait()
 	}
-}
-
-// mark tells one version of a file from another. The zero mark is that of no
-// file.
-type mark struct {
-	dev, ino     uint64
-	size         int64
-	mtime, ctime time.Time
-}
-
-func markOf(path string) mark {
-	info, err := os.Stat(path)
-	if err != nil || info.IsDir() { // a folder changes with what is in it
-		return mark{}
-	}
-	m := mark{size: info.Size(), mtime: info.ModTime()}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		m.dev, m.ino, m.ctime = uint64(st.Dev), st.Ino, time.Unix(st.Ctim.Sec, st.Ctim.Nsec)
-	}
-	return m
 }
 
 // pin remembers those of paths that the command can change, as they are now,

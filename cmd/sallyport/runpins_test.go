@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
@@ -225,5 +226,37 @@ func TestSinkOfARunStaysThat(t *testing.T) {
 	}
 	if b, err := os.ReadFile(told); string(b) != "honest\n" || err != nil {
 		t.Errorf("told %q, %v", b, err)
+	}
+}
+
+// TestMarkSeesAMapping: a file that is written through a mapping is another
+// one, also where that changes none of its times.
+func TestMarkSeesAMapping(t *testing.T) {
+	for _, dir := range []string{t.TempDir(), "/dev/shm"} {
+		f, err := os.CreateTemp(dir, "mark")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(f.Name())
+		defer f.Close()
+		if _, err := f.WriteString("honest"); err != nil {
+			t.Fatal(err)
+		}
+		mapped, err := syscall.Mmap(int(f.Fd()), 0, 6, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mapped[0] = 'h'
+		was := markOf(f.Name())
+		if markOf(f.Name()) != was || was == (mark{}) {
+			t.Errorf("%s: the same file is another one", dir)
+		}
+		copy(mapped, "evil!!")
+		if markOf(f.Name()) == was {
+			t.Errorf("%s: a file that was written is the same", dir)
+		}
+		if err := syscall.Munmap(mapped); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
