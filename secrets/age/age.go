@@ -16,9 +16,9 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"filippo.io/age"
-	"filippo.io/age/armor"
 
 	"sallyport/secrets"
 )
@@ -95,10 +95,20 @@ func pick(plain []byte, key string) (secrets.Value, error) {
 }
 
 // parse reads an object of names and values. Its error quotes nothing.
+// What JSON cannot hold, and would be read as another value, is refused.
 func parse(plain []byte) (map[string]string, error) {
 	var doc map[string]string
 	if json.Unmarshal(plain, &doc) != nil || doc == nil {
 		return nil, errors.New("does not hold a JSON object of strings")
+	}
+	if !utf8.Valid(plain) {
+		return nil, errors.New("holds bytes that are no UTF-8, which JSON cannot hold")
+	}
+	replaced := strings.Contains(string(plain), "\uFFFD") || strings.Contains(strings.ToLower(string(plain)), `\ufffd`)
+	for _, text := range doc {
+		if !replaced && strings.ContainsRune(text, utf8.RuneError) {
+			return nil, errors.New("holds half a surrogate pair, which stands for no character")
+		}
 	}
 	return doc, nil
 }
@@ -165,11 +175,7 @@ func decrypt(path string, identities []age.Identity) ([]byte, error) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("age file %s: is not a regular file", path)
 	}
-	b := bufio.NewReader(io.LimitReader(f, maxFile))
-	var src io.Reader = b
-	if head, _ := b.Peek(len(armored)); string(head) == armored {
-		src = armor.NewReader(b)
-	}
+	src, _ := opened(f)
 	plain, err := age.Decrypt(src, identities...)
 	if err == nil {
 		var out []byte

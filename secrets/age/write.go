@@ -5,23 +5,29 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"unicode/utf8"
 
 	"filippo.io/age"
+	"filippo.io/age/armor"
 
 	"sallyport/secrets"
 )
 
 // Set puts a value, one that NewValue of package secrets takes, under c.Key
 // into the file, or makes it the whole file when the key is empty. A file
-// that is not there is made; one that is must open with the identity. It is
-// encrypted to the identity file's own recipients and replaced at once, so
-// that a reader sees the old one or the new one.
+// that is not there is made; one that is must open with the identity, and be
+// encrypted to nobody else. It is encrypted to the identity file's own
+// recipients and replaced at once, so that a reader sees the old one or the new
+// one; owner, mode and armor stay, and so does a link to it.
 func Set(c Config, value []byte) error {
 	if _, err := secrets.NewValue(value); err != nil {
 		return err
+	}
+	if c.Key != "" && !utf8.Valid(value) {
+		return errors.New("the value is no UTF-8, which a file of names and values cannot hold; give the secret a file of its own, without `key`")
 	}
 	return change(c, func(doc map[string]string) ([]byte, error) {
 		if c.Key == "" {
@@ -36,7 +42,11 @@ func Set(c Config, value []byte) error {
 // empty.
 func Remove(c Config) error {
 	if c.Key == "" {
-		if err := os.Remove(c.Path); err != nil {
+		path, err := target(c.Path)
+		if err == nil {
+			err = os.Remove(path)
+		}
+		if err != nil {
 			return fmt.Errorf("age file %s: %w", c.Path, reason(err))
 		}
 		return nil
@@ -63,35 +73,67 @@ func change(c Config, edit func(map[string]string) ([]byte, error)) error {
 	if err != nil {
 		return fmt.Errorf("age identity %s: %w", c.Identity, err)
 	}
-	doc := map[string]string{}
-	if _, err := os.Stat(c.Path); c.Key != "" && !errors.Is(err, fs.ErrNotExist) {
-		plain, err := decrypt(c.Path, identities)
-		if err != nil {
-			return err
-		}
-		if doc, err = parse(plain); err != nil {
-			return fmt.Errorf("age file %s: %w", c.Path, err)
-		}
+	doc, isArmored, err := current(c, identities)
+	if err != nil {
+		return err
 	}
 	plain, err := edit(doc)
 	if err != nil {
 		return err
 	}
-	var out bytes.Buffer
-	w, err := age.Encrypt(&out, recipients...)
+	out, err := encrypted(plain, isArmored, recipients)
 	if err != nil {
 		return fmt.Errorf("age file %s: %w", c.Path, err)
 	}
-	if _, err := w.Write(plain); err != nil {
-		return fmt.Errorf("age file %s: %w", c.Path, err)
-	}
-	if err := w.Close(); err != nil {
-		return fmt.Errorf("age file %s: %w", c.Path, err)
-	}
-	if err := replace(c.Path, out.Bytes()); err != nil {
+	if err := replace(c.Path, out); err != nil {
 		return fmt.Errorf("age file %s: %w", c.Path, reason(err))
 	}
 	return nil
+}
+
+// current returns what the file holds now, nothing if it is empty or not there,
+// and whether it has an armor.
+func current(c Config, identities []age.Identity) (doc map[string]string, isArmored bool, err error) {
+	doc = map[string]string{}
+	info, err := os.Stat(c.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return doc, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("age file %s: %w", c.Path, reason(err))
+	case info.Mode().IsRegular() && info.Size() == 0:
+		return doc, false, nil
+	}
+	plain, err := decrypt(c.Path, identities)
+	if err != nil {
+		return nil, false, err
+	}
+	if c.Key != "" {
+		if doc, err = parse(plain); err != nil {
+			return nil, false, fmt.Errorf("age file %s: %w", c.Path, err)
+		}
+	}
+	isArmored, err = noOthers(c, identities)
+	return doc, isArmored, err
+}
+
+func encrypted(plain []byte, isArmored bool, to []age.Recipient) ([]byte, error) {
+	var out bytes.Buffer
+	var dst io.Writer = &out
+	end := func() error { return nil }
+	if isArmored {
+		a := armor.NewWriter(&out)
+		dst, end = a, a.Close
+	}
+	w, err := age.Encrypt(dst, to...)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(plain); err != nil {
+		return nil, err
+	}
+	err = errors.Join(w.Close(), end())
+	return out.Bytes(), err
 }
 
 // recipients returns those to whom identities belong.
@@ -109,26 +151,4 @@ func recipients(identities []age.Identity) (list []age.Recipient, err error) {
 		}
 	}
 	return list, nil
-}
-
-// replace writes a file beside path, makes it durable and renames it over
-// path.
-func replace(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // gone already when all went well
-	if _, err := f.Write(b); err != nil {
-		f.Close()
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		f.Close()
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
