@@ -3,6 +3,7 @@ package secrets
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -68,8 +69,11 @@ func (s *Store) fetchOnce(src Source) (Fetched, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.o.Timeout)
 	defer cancel()
 	f, err := src.Fetch(ctx)
-	if err == nil && f.Value.IsZero() {
+	switch {
+	case err == nil && f.Value.IsZero():
 		err = errors.New("source gave no value")
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil && s.ctx.Err() == nil:
+		err = fmt.Errorf("source gave no answer within %s", s.o.Timeout)
 	}
 	return f, err
 }

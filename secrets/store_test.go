@@ -275,6 +275,14 @@ func TestSEC26SourceDown(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a source that hangs is said to", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := open(t, one(&fake{value: "late", delay: time.Hour}, false))
+			if err := s.Check(t.Context(), "KEY"); err == nil || err.Error() != `secret "KEY": source gave no answer within 30s` {
+				t.Errorf("error %v", err)
+			}
+		})
+	})
 	t.Run("others are not held up", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := open(t, Options{Specs: []Spec{

@@ -58,8 +58,9 @@ func (f *secretFlags) load() (*loader, *gateway.Snapshot, error) {
 	return l, snap, nil
 }
 
-// checkTime bounds the fetch of one secret.
-const checkTime = 30 * time.Second
+// checkTime bounds the fetch of one secret. It is longer than what a store gives
+// a source, which then says itself that it had no answer.
+const checkTime = 40 * time.Second
 
 func (f *secretFlags) check(names []string) error {
 	l, snap, err := f.load()

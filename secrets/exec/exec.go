@@ -65,6 +65,10 @@ func New(c Config) (secrets.Source, error) {
 // and a minimal environment, and reads its output (see parse). When ctx or
 // the timeout ends, the command and every process of its group are killed.
 func (s source) Fetch(ctx context.Context) (secrets.Fetched, error) {
+	bound := s.c.Timeout
+	if end, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(end).Round(100*time.Millisecond)) // who asks may not wait as long
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.c.Timeout)
 	defer cancel()
 	stdout, stderr := &capped{max: maxOutput}, &capped{max: maxStderr, drop: true}
@@ -72,7 +76,7 @@ func (s source) Fetch(ctx context.Context) (secrets.Fetched, error) {
 	name := s.c.Command[0]
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return secrets.Fetched{}, fmt.Errorf("command %s: no answer within %s", name, s.c.Timeout)
+		return secrets.Fetched{}, fmt.Errorf("command %s: no answer within %s", name, bound)
 	case ctx.Err() != nil:
 		return secrets.Fetched{}, fmt.Errorf("command %s: %w", name, ctx.Err())
 	case stdout.over:

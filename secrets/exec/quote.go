@@ -10,6 +10,7 @@ const (
 	maxQuoted = 200 // bytes of standard error in an error, before escaping
 	minKey    = 20  // letters and digits in a row that may be a key
 	minWord   = 4   // bytes of a word of the output that is kept out
+	ellipsis  = "…" // stands for what is left out
 )
 
 // quote returns the last line of a failed command's standard error for its
@@ -28,14 +29,15 @@ func quote(stderr, stdout []byte) string {
 		return r <= ' ' || strings.ContainsRune(`"'{}:,`, r)
 	}) {
 		if len(word) >= minWord {
-			line = strings.ReplaceAll(line, word, "…")
+			line = strings.ReplaceAll(line, word, ellipsis)
 		}
 	}
 	line = hideKeys(line)
 	if len(line) > maxQuoted {
-		line = line[:maxQuoted] + "…"
+		line = strings.ToValidUTF8(line[:maxQuoted], "") + ellipsis
 	}
-	return ": " + strings.Trim(strconv.QuoteToASCII(line), `"`)
+	text := strings.Trim(strconv.QuoteToASCII(line), `"`)
+	return ": " + strings.ReplaceAll(text, `\u2026`, ellipsis)
 }
 
 // hideKeys replaces every run of minKey and more letters, digits, '-', '_',
@@ -50,7 +52,7 @@ func hideKeys(line string) string {
 		}
 		switch {
 		case end-i >= minKey && digit:
-			b.WriteString("…")
+			b.WriteString(ellipsis)
 		case end == i:
 			end++
 			b.WriteString(line[i:end])
