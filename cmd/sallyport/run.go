@@ -111,7 +111,7 @@ func (f *runFlags) runIn(argv []string) (int, error) {
 		return 0, err
 	}
 	lockMemory(s.log)
-	if err := pruneRuns(filepath.Join(s.state, "runs")); err != nil {
+	if err := pruneRuns(filepath.Join(s.state, "runs"), time.Now()); err != nil {
 		s.log.Warn("old runs were not removed", "error", err)
 	}
 	st, err := build(s)
@@ -257,9 +257,13 @@ func chooseSandbox(names []string, name string) (string, error) {
 // keepRuns is how long the log of a run is kept.
 const keepRuns = 30 * 24 * time.Hour
 
+// pruneWait is how long a run must have been too old before it is removed: the
+// clock may have gone forward by mistake.
+const pruneWait = time.Hour
+
 // pruneRuns removes what old runs left. A run that is still going has a
 // young log.
-func pruneRuns(dir string) error {
+func pruneRuns(dir string, now time.Time) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -269,11 +273,24 @@ func pruneRuns(dir string) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		info, err := os.Stat(filepath.Join(dir, e.Name(), "state.db"))
-		if err != nil || time.Since(info.ModTime()) < keepRuns {
+		run := filepath.Join(dir, e.Name())
+		info, err := os.Stat(filepath.Join(run, "state.db"))
+		if err != nil {
 			continue
 		}
-		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+		mark := filepath.Join(run, "old") // since its time, that of the file
+		found, err := os.Stat(mark)
+		marked := err == nil
+		switch {
+		case now.Sub(info.ModTime()) < keepRuns:
+			if marked {
+				errs = append(errs, os.Remove(mark))
+			}
+		case !marked:
+			errs = append(errs, os.WriteFile(mark, nil, 0o600), os.Chtimes(mark, now, now))
+		case now.Sub(found.ModTime()) >= pruneWait:
+			errs = append(errs, os.RemoveAll(run))
+		}
 	}
 	return errors.Join(errs...)
 }
