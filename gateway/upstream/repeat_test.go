@@ -162,8 +162,7 @@ func TestServerThatTakesNoStream(t *testing.T) {
 	}
 	o.port = uint16(ln.Addr().(*net.TCPAddr).Port)
 	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer ln.Close()
+	t.Cleanup(func() { ln.Close(); wg.Wait() }) // after the Upstream has closed what it has
 	wg.Go(func() {
 		for {
 			c, err := ln.Accept()
