@@ -94,7 +94,10 @@ func TestRotationUnderOpenStreams(t *testing.T) {
 	const host = "open.mask.test"
 	policy := world.lab.MustPolicy(t, maskPolicy, old)
 	path := regexp.MustCompile(`path = "([^"]*)"`).FindStringSubmatch(policy)[1]
-	s := &inside{Sandbox: world.lab.RunSandbox(t, lab.RunOptions{Policy: policy, Sandbox: "s1"})}
+	if err := os.Chmod(path, 0o644); err != nil { // read by the run, which cannot change it
+		t.Fatal(err)
+	}
+	s := &inside{Sandbox: world.lab.RunSandbox(t, lab.RunOptions{UID: lab.Nobody, Policy: policy, Sandbox: "s1"})}
 	t.Cleanup(func() { s.search(t, old); s.search(t, fresh) })
 	origin(host).SetHandler(&teller{})
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -154,7 +157,7 @@ func TestRotationUnderOpenStreams(t *testing.T) {
 	await(lines, "begun")
 	await(messages, "begun")
 	next := filepath.Join(filepath.Dir(path), world.lab.Unique("next"))
-	if err := os.WriteFile(next, []byte(fresh+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(next, []byte(fresh+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(next, path); err != nil {
