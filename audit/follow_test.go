@@ -143,18 +143,30 @@ func TestFollowGoesOnInALogThatBeginsAnew(t *testing.T) {
 				}
 			}
 			fill("old", n)
-			done := make(chan struct{})
-			got := follow(t, []string{dir}, Filter{}, n+2, func() {
-				defer close(done)
-				time.Sleep(600 * time.Millisecond) // the follower has the last segment open
-				if err := os.RemoveAll(dir); err != nil {
-					t.Error(err)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			var got []string
+			for e, err := range Follow(ctx, []string{dir}, Filter{}) {
+				if err != nil {
+					t.Fatal(err)
 				}
-				fill("new", 2)
-			})
-			<-done
-			if want := "[new0.test new1.test]"; fmt.Sprint(got[n:]) != want {
-				t.Errorf("followed %v after the old, want %s", got[n:], want)
+				got = append(got, e.Host)
+				switch {
+				case len(got) == n:
+					fill("live", 1)
+				case len(got) == n+1: // the follower has the last segment open
+					if err := os.RemoveAll(dir); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(100 * time.Millisecond) // file systems count time in ticks
+					fill("new", 2)
+				}
+				if len(got) == n+3 {
+					break
+				}
+			}
+			if want := "[live0.test new0.test new1.test]"; len(got) < n || fmt.Sprint(got[n:]) != want {
+				t.Errorf("followed %v after the old, want %s", got[min(n, len(got)):], want)
 			}
 		})
 	}
