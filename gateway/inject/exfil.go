@@ -103,7 +103,9 @@ func (g *Guard) Request(r *http.Request) *Refusal {
 	var u uses
 	look := func(p place, text string) { o.look(&u, p, text) }
 	look(place{kind: inMethod}, r.Method)
-	look(place{kind: inHost}, r.Host)
+	if p := (place{kind: inHost}); !o.named(&u, p.String(), r.Host) {
+		look(p, r.Host)
+	}
 	if r.URL != nil {
 		look(place{kind: inPath}, r.URL.EscapedPath())
 		look(place{kind: inPath}, r.URL.Opaque)

@@ -42,6 +42,9 @@ func TestSEC31RealValueInNamesOfFields(t *testing.T) {
 			}
 		})
 	}
+	host := request("GET", "https://allowed.test/")
+	host.Host = hex.EncodeToString([]byte(value))[:20] + "." + strings.ToUpper(hex.EncodeToString([]byte(value))[20:]) + ".allowed.test"
+	wantExfiltration(t, g.Request(host))
 	if r := g.Request(request("GET", "https://allowed.test/", "X-Realkey: 1", "X-0123456789: 1")); r != nil {
 		t.Errorf("refusal %+v", r)
 	}

@@ -12,7 +12,7 @@ import (
 
 func FuzzPlan(f *testing.F) {
 	for _, s := range []string{
-		"Authorization: Bearer $API_KEY\nX-Api-Key: foreign", "authorization: Basic JEFQSV9LRVk6\nAuthorization: x", "Cookie: $HEADER_KEY", "X-Data: $HEADER_KEY\nX-Data: 2", "$API_KEY: 1", "Trailer: x\nContent-Type: application/json",
+		"Authorization: Bearer $API_KEY\nX-Api-Key: foreign", "authorization: Basic JEFQSV9LRVk6\nAuthorization: x", "Cookie: $HEADER_KEY", "X-Data: $HEADER_KEY\nX-Data: 2", "$API_KEY: 1", "Authorization: Foo a=\"b, c\", d=\"$API_KEY\"", "X_Api_Key: 1\nX-Api-Key: Bearer $API_KEY;", "Trailer: x\nContent-Type: application/json",
 	} {
 		f.Add(s, "/a/%24API_KEY", "k=$GH_TOKEN&api_key=1", true)
 		f.Add(s, "/", "", false)
