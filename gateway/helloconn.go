@@ -81,7 +81,7 @@ const (
 func (h *helloConn) gather() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.gathered, h.gathering = recordBuffers.get(), true
+	h.gathered, h.gathering = buffers.records.get(), true
 	*h.gathered = (*h.gathered)[:0]
 }
 
@@ -91,7 +91,7 @@ func (h *helloConn) send() error {
 	defer h.mu.Unlock()
 	b := h.gathered
 	h.gathered, h.gathering = nil, false
-	defer recordBuffers.put(b)
+	defer buffers.records.put(b)
 	if len(*b) > 0 {
 		_, h.broken = h.meter.Write(*b)
 	}

@@ -193,8 +193,8 @@ func (s *splice) half(dst, src net.Conn, count func(int64) error) {
 
 // copy copies until the end of src, for which it returns nil.
 func (s *splice) copy(dst, src net.Conn, count func(int64) error) error {
-	bp := buffers.get()
-	defer buffers.put(bp)
+	bp := buffers.copies.get()
+	defer buffers.copies.put(bp)
 	for {
 		_ = src.SetReadDeadline(time.Now().Add(s.idle)) // an error comes again from Read
 		n, err := src.Read(*bp)

@@ -11,14 +11,12 @@ import (
 	"sallyport/gateway/inject"
 )
 
-// buffers lends copy buffers to every relay and answer, and bulkBuffers to an
-// answer of which much has arrived.
-var (
-	buffers     = bufferPool{size: bufferSize}
-	bulkBuffers = bufferPool{size: bulkSize}
-	// recordBuffers lends what records are gathered in.
-	recordBuffers = bufferPool{size: bulkSize}
-)
+// buffers lends what is read into: copies to every relay and answer, bulk to an
+// answer of which much has arrived, and records to what is gathered to be sent
+// together.
+var buffers = struct{ copies, bulk, records bufferPool }{
+	copies: bufferPool{size: bufferSize}, bulk: bufferPool{size: bulkSize}, records: bufferPool{size: bulkSize},
+}
 
 // answerWriter is the sandbox's side of an exchange. It sends on what has
 // come as soon as the upstream pauses, so that no stream is held back, and
@@ -96,8 +94,8 @@ func (w *answerWriter) note(err error) {
 // ReadFrom copies the answer's body. A read that does not fill the buffer
 // means that the upstream has no more at the moment.
 func (w *answerWriter) ReadFrom(src io.Reader) (int64, error) {
-	bp := buffers.get()
-	defer buffers.put(bp)
+	bp := buffers.copies.get()
+	defer buffers.copies.put(bp)
 	var total int64
 	for {
 		n, err := src.Read(*bp)
@@ -142,8 +140,8 @@ func (w *answerWriter) more() bool { return w.x.info.Waiting() >= maxRecord }
 // bulk sends on what was read together with what has arrived behind it: of
 // much that comes in small pieces each costs.
 func (w *answerWriter) bulk(begun []byte, src io.Reader) (sent int64, err, werr error) {
-	bp := bulkBuffers.get()
-	defer bulkBuffers.put(bp)
+	bp := buffers.bulk.get()
+	defer buffers.bulk.put(bp)
 	n := copy(*bp, begun)
 	for err == nil && len(*bp)-n >= maxRecord && w.more() {
 		var k int
