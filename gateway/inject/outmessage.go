@@ -18,7 +18,8 @@ func (g *Guard) Messages(src io.Reader) io.Reader {
 // have come (see WatchBody). Compressed messages are not looked into. Now returns
 // what knows the values in force, the same one when nothing has changed.
 func WatchMessages(src io.Reader, now func() *Guard) io.Reader {
-	w := &watchedMessages{src: src, now: now, buf: make([]byte, bodyChunk)}
+	w := &watchedMessages{src: src, now: now}
+	w.blind = now().out.text == nil
 	w.end = func() { w.note(w.control) }
 	return w
 }
@@ -29,7 +30,7 @@ type watchedMessages struct {
 	src  io.Reader
 	now  func() *Guard
 	o    *outgoing // of the latest
-	buf  []byte
+	buf  []byte    // nil: nothing was looked for yet
 	err  error
 	uses uses // of values
 
@@ -38,10 +39,17 @@ type watchedMessages struct {
 
 func (w *watchedMessages) Read(b []byte) (int, error) {
 	for len(w.ready) == 0 && w.err == nil && len(b) > 0 {
-		n, err := w.src.Read(w.buf)
+		into := b // nothing is looked for, so nothing is held
+		if !w.blind || len(w.raw) > 0 {
+			if w.buf == nil {
+				w.buf = make([]byte, bodyChunk)
+			}
+			into = w.buf
+		}
+		n, err := w.src.Read(into)
 		w.o = w.now().out // the value that has come may be new
 		w.blind = w.o.text == nil
-		w.take(w.buf[:n])
+		w.take(into[:n])
 		if refusal := w.judge(err != nil); refusal != nil {
 			w.ready, w.err = nil, refusal
 			break
