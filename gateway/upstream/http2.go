@@ -69,17 +69,23 @@ func (c *http2Conn) take() (taken, reused bool) {
 	return taken, reused
 }
 
-// begin makes a connection of one that has agreed on HTTP/2.
+// begin makes a connection of one that has agreed on HTTP/2. Of many that were
+// dialled at the same time those that are not needed are closed.
 func (h *http2Conns) begin(authority string, c *tls.Conn) http.RoundTripper {
+	if o := h.roomy(authority, nil); o != nil {
+		_ = c.Close() // nothing was sent
+		return o
+	}
 	cc, err := h.settings.NewClientConn(c)
 	if err != nil {
 		_ = c.Close() // it is of no use
 		return notBegun{err}
 	}
 	hc := &http2Conn{tls: c, cc: cc}
-	h.mu.Lock()
-	h.open[authority] = append(h.open[authority], hc)
-	h.mu.Unlock()
+	if o := h.roomy(authority, hc); o != nil {
+		_ = cc.Close() // likewise
+		return o
+	}
 	if under := underlying(c); under != nil {
 		under.onClose(func() {
 			hc.over.Store(true)
@@ -87,6 +93,22 @@ func (h *http2Conns) begin(authority string, c *tls.Conn) http.RoundTripper {
 		})
 	}
 	return hc
+}
+
+// roomy returns a connection that may take a request, or adds c, unless it is
+// nil, and returns nil.
+func (h *http2Conns) roomy(authority string, c *http2Conn) *http2Conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range h.open[authority] {
+		if !o.over.Load() && o.cc.CanTakeNewRequest() {
+			return o
+		}
+	}
+	if c != nil {
+		h.open[authority] = append(h.open[authority], c)
+	}
+	return nil
 }
 
 // notBegun tells net/http why a connection could not be made (net/http,

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -319,6 +320,38 @@ func TestRepeatsOverKeptConnections(t *testing.T) {
 				t.Errorf("the origin received %d requests, want %d", n, tc.want)
 			}
 		})
+	}
+}
+
+// TestConnectionsOfABurstAreClosed: of what is dialled for many requests at
+// once over HTTP/2, what is not needed does not stay.
+func TestConnectionsOfABurstAreClosed(t *testing.T) {
+	const burst = 40
+	var inHandler, release sync.WaitGroup
+	inHandler.Add(burst)
+	release.Add(1)
+	o := newOrigin(t, true, func(http.ResponseWriter, *http.Request) {
+		inHandler.Done()
+		release.Wait()
+	})
+	u := newUpstream(t, Options{Roots: o.roots})
+	var wg sync.WaitGroup
+	for range burst {
+		wg.Go(func() { mustSend(t, u, o.target(), "https", "GET", nil, speaksHTTP2) })
+	}
+	inHandler.Wait()
+	release.Done()
+	wg.Wait()
+	pool := u.Transport("s1")
+	open := func() int {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		return len(pool.conns)
+	}
+	for end := time.Now().Add(20 * time.Second); open() > 1; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are kept", open())
+		}
 	}
 }
 
