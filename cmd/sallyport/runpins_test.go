@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -258,5 +261,38 @@ func TestMarkSeesAMapping(t *testing.T) {
 		if err := syscall.Munmap(mapped); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestRefreshTokenOfARun: a token that the gateway itself has replaced is used
+// on, and one that somebody else puts there is not.
+func TestRefreshTokenOfARun(t *testing.T) {
+	asked := 0
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if want := fmt.Sprintf("token-%d", asked); r.FormValue("refresh_token") != want {
+			t.Errorf("the endpoint was sent %q, want %q", r.FormValue("refresh_token"), want)
+		}
+		asked++
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"access_token":"access-%d","expires_in":600,"refresh_token":"token-%d"}`, asked, asked)
+	}))
+	defer endpoint.Close()
+	p := &runLoader{t: t, dir: t.TempDir()}
+	p.write("token", "token-0\n")
+	p = newPinned(t, p.dir, secretOf("KEY", `"oauth2" {
+    token_url          = "`+endpoint.URL+`"
+    client_id          = "id"
+    grant              = "refresh_token"
+    refresh_token_file = "DIR/token"
+  }`)+pinnedSandbox)
+	p.pins.seal()
+	for range 3 {
+		if _, err := p.value("KEY"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.write("token", "token-of-another\n")
+	if _, err := p.value("KEY"); err == nil || !strings.Contains(err.Error(), p.dir+"/token has changed since the run began") {
+		t.Errorf("%v", err)
 	}
 }
