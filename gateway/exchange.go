@@ -69,6 +69,7 @@ var (
 // Why an exchange ends, besides what package upstream tells.
 var (
 	errUnaskedUpgrade = errors.New("the upstream switched protocols without being asked")
+	errBrokenBody     = errors.New("the framing of the request's body is broken")
 	errNoStatus       = errors.New("the upstream answered with a status that does not exist")
 	errClientGone     = errors.New("the client closed the connection")
 )
@@ -250,6 +251,11 @@ func (x *exchange) roundTrip(out *http.Request) (*http.Response, error) {
 	if err != nil {
 		x.fail(err)
 		return nil, err
+	}
+	if x.r.brokenBody() != nil { // what was answered to a part of it
+		_ = resp.Body.Close() // it is not delivered
+		x.fail(errBrokenBody)
+		return nil, errBrokenBody
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		_, most := x.r.meters.maxima()
