@@ -27,8 +27,13 @@ type front struct {
 	strangers strangers
 }
 
-// maxStreams is how many requests of one HTTP/2 connection run at once.
-const maxStreams = 250
+// maxStreams is how many requests of one HTTP/2 connection run at once, and
+// uploadWindow how much of the body of each may come before the upstream takes
+// it, in bytes.
+const (
+	maxStreams   = 250
+	uploadWindow = 256 << 10
+)
 
 func newFront(g *Gateway) *front {
 	f := &front{conns: make(chan net.Conn), done: make(chan struct{})}
@@ -48,6 +53,9 @@ func newFront(g *Gateway) *front {
 			// gone is known by its kernel.
 			MaxConcurrentStreams: maxStreams,
 			WriteByteTimeout:     g.Limits.StallTimeout,
+			// An upload that is not taken stops no other.
+			MaxReceiveBufferPerStream:     uploadWindow,
+			MaxReceiveBufferPerConnection: maxStreams * uploadWindow,
 		},
 		ErrorLog: g.Logger.Named("front").StandardLogger(nil),
 		ConnContext: func(ctx context.Context, nc net.Conn) context.Context {
