@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -88,9 +89,10 @@ func openShares(s *setup) (shares []share, err error) {
 	if !isPrivateRoot(s, s.Dir) {
 		paths = append([]string{s.Dir}, paths...)
 	}
-	for _, path := range paths {
+	for i, path := range paths {
 		path = filepath.Clean(path)
-		if real, err := filepath.EvalSymlinks(path); err == nil && real != "/" && within(FilesDir, real) {
+		real, err := filepath.EvalSymlinks(path)
+		if named := i >= len(paths)-len(s.Share); err == nil && (real != "/" && within(FilesDir, real) || named && is(real, ownRoots())) {
 			return shares, &SetupError{Step: "share " + path, Err: errors.New("it is where the sandbox has files of its own"), Hint: "share what is needed below it"}
 		}
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -116,15 +118,20 @@ func closeShares(shares []share) {
 // sandbox has its own.
 func isPrivateRoot(s *setup, dir string) bool {
 	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return false
-	}
-	for _, root := range append([]string{"/run", "/var/run", "/tmp", "/dev", "/dev/shm", "/dev/pts"}, s.Runtime...) {
-		if other, err := filepath.EvalSymlinks(root); err == nil && other == real {
-			return true
-		}
-	}
-	return false
+	return err == nil && is(real, append(ownRoots(), s.Runtime...))
+}
+
+// ownRoots are the directories of which every sandbox has its own.
+func ownRoots() []string {
+	return []string{"/run", "/var/run", "/tmp", "/dev", "/dev/shm", "/dev/pts"}
+}
+
+// is says whether one of the paths leads to real.
+func is(real string, paths []string) bool {
+	return slices.ContainsFunc(paths, func(path string) bool {
+		other, err := filepath.EvalSymlinks(path)
+		return err == nil && other == real
+	})
 }
 
 // attach gives the share back at its path, unless it is still what is there.

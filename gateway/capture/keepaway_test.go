@@ -217,6 +217,17 @@ func TestHideBelowShare(t *testing.T) {
 	}
 }
 
+// TestShareOfAWholePrivateDirectory: what would not come back is said to.
+func TestShareOfAWholePrivateDirectory(t *testing.T) {
+	for _, path := range []string{"/tmp", "/dev", "/run", "/tmp/."} {
+		c := sh("true")
+		c.Share = []string{path}
+		if _, _, err := runSandbox(t, c); err == nil || !strings.Contains(err.Error(), "files of its own") {
+			t.Errorf("share %s: %v", path, err)
+		}
+	}
+}
+
 func TestHideRefusesHardLinks(t *testing.T) {
 	dir := scratch(t)
 	secret := secretFile(t, dir, "secret")
