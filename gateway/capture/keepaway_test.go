@@ -438,12 +438,19 @@ func TestHideSockets(t *testing.T) {
 }
 
 // openUp lets a process without capabilities pass to dir, whose parents a test
-// made for its own user only.
+// made for its own user only: up to the one that is everybody's.
 func openUp(t *testing.T, dir string) {
 	t.Helper()
-	for d := dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
-		if err := os.Chmod(d, 0o755); err != nil {
+	for d := dir; ; d = filepath.Dir(d) {
+		info, err := os.Stat(d)
+		if err == nil && info.Mode()&os.ModeSticky == 0 {
+			err = os.Chmod(d, 0o755)
+		}
+		if err != nil {
 			t.Fatal(err)
+		}
+		if info.Mode()&os.ModeSticky != 0 || d == "/" {
+			return
 		}
 	}
 }
