@@ -75,5 +75,7 @@ func (l *lab) sendFrames(w *lane, s frames) (told, error) {
 	_ = t.CloseWrite()
 	fr = http2.NewFramer(io.Discard, t)
 	_, left := s.heads()
-	return listen(fr, left)
+	end, err := listen(fr, left)
+	_, _ = io.Copy(io.Discard, t) // as a stream does
+	return end, err
 }

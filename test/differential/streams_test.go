@@ -179,7 +179,12 @@ func (l *lab) sendStream(w *lane, s stream) (told, error) {
 	if err != nil {
 		return told{}, err
 	}
-	return speak(t, s)
+	end, err := speak(t, s)
+	// What was not read when a connection is closed resets it, and with it what
+	// the gateway has not read.
+	_ = t.CloseWrite()            // it may have been closed
+	_, _ = io.Copy(io.Discard, t) // up to the deadline
+	return end, err
 }
 
 // told is what a client of HTTP/2 was told of its streams.
