@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"sallyport/audit"
-	"sallyport/policy"
 )
 
 // TestP3ZeroSnapshotDenies: a snapshot that lacks what finds secrets, fetches
@@ -25,14 +24,14 @@ func TestP3ZeroSnapshotDenies(t *testing.T) {
 			lack(s)
 			l.g.Swap(s)
 			r := readResponse(t, say(t, l.raw(t, "plain.test", port), "GET / HTTP/1.1\r\nHost: plain.test\r\nConnection: close\r\n\r\n"))
-			if reason := r.Header.Get("X-Sallyport-Reason"); r.StatusCode != http.StatusServiceUnavailable || reason != string(policy.PolicyUnavailable) {
+			if reason := r.Header.Get("X-Sallyport-Reason"); r.StatusCode != http.StatusServiceUnavailable || reason != "policy_unavailable" {
 				t.Errorf("%d %s", r.StatusCode, reason)
 			}
 			if len(heads) != 0 {
 				t.Error("the origin was reached")
 			}
 			unavailable := l.events(func(e *audit.Event) bool {
-				return e.Phase == audit.PhaseDecision && e.Verdict == "deny" && e.Reason == string(policy.PolicyUnavailable)
+				return e.Phase == audit.PhaseDecision && e.Verdict == "deny" && e.Reason == "policy_unavailable"
 			})
 			if len(unavailable) != 1 || unavailable[0].Kind != audit.KindHTTP || unavailable[0].Host != "plain.test" || unavailable[0].Message == "" {
 				t.Errorf("%d decisions are recorded, want one of the request: %+v", len(unavailable), unavailable)

@@ -225,26 +225,26 @@ func provocations() map[policy.Reason]provocation {
 		policy.HostDenied:        asking("a.denied.test", dns.TypeA),
 		policy.PortNotAllowed:    writing("port.good.test:8443", "\x00"),
 		policy.SchemeNotAllowed:  writing("a.good.test:443", "GET / HTTP/1.1\r\nHost: a.good.test\r\nConnection: close\r\n\r\n"),
-		policy.NoRuleMatched:     getting("https://a.header.test/", "X-V: 2"),
+		"no_rule_matched":        getting("https://a.header.test/", "X-V: 2"),
 		policy.MethodNotAllowed:  sending("DELETE", "https://a.get.test/", ""),
 		policy.PathNotAllowed:    getting("https://a.paths.test/other"),
-		policy.QueryNotAllowed:   getting("https://a.query.test/?v=2"),
+		"query_not_allowed":      getting("https://a.query.test/?v=2"),
 		policy.AmbiguousPath:     secure("a.paths.test", "GET /ok/%2e%2e/x HTTP/1.1\r\nHost: a.paths.test\r\n\r\n"),
 		policy.GitPushNotAllowed: getting("https://git.test/acme/app/info/refs?service=git-receive-pack"),
 		policy.RuleExpired:       asking("a.gone.test", dns.TypeA),
-		policy.QtypeNotAllowed:   asking("a.good.test", dns.TypeTXT),
+		"qtype_not_allowed":      asking("a.good.test", dns.TypeTXT),
 
 		policy.NoSNI:              shaking("sni.good.test", &tls.Config{InsecureSkipVerify: true}),
 		policy.IPLiteral:          writing(lab.Origin+":443", "\x00"),
 		policy.AuthorityMismatch:  secure("am.good.test", "GET / HTTP/1.1\r\nHost: other.good.test\r\n\r\n"),
 		policy.AuthorityAmbiguous: secure("aa.good.test", "GET / HTTP/1.1\r\nHost: aa.good.test\r\nHost: aa.good.test\r\n\r\n"),
-		policy.ECHUnsupported: {try: func(t *testing.T, s *lab.Sandbox) {
+		"ech_unsupported": {try: func(t *testing.T, s *lab.Sandbox) {
 			w := s.Plain(t, "ech.pass.test:443")
 			w.Send(t, withECH(t, "ech.pass.test"))
 			_, _ = w.Read(make([]byte, 1)) // the gateway opens TLS itself, to explain
 		}},
 		policy.NotTLS:       writing("raw.good.test:443", "\x00\x01\x02\x03"),
-		policy.NotHTTP:      writing("raw.plain.test:80", "\x00\x01\x02\x03"),
+		"not_http":          writing("raw.plain.test:80", "\x00\x01\x02\x03"),
 		policy.BadHostname:  asking(`a\032b.good.test`, dns.TypeA),
 		policy.StaleAddress: writing("198.19.77.7:443", "\x00\x01"),
 
@@ -290,7 +290,7 @@ func provocations() map[policy.Reason]provocation {
 			s.Secure(t, "limit.good.test:443")
 			_, _ = s.TLS("limit.good.test:443", nil) // it is reset
 		}}),
-		policy.ByteBudget: in("spent", provocation{try: func(t *testing.T, s *lab.Sandbox) {
+		"byte_budget": in("spent", provocation{try: func(t *testing.T, s *lab.Sandbox) {
 			sending("POST", "https://budget.good.test/", strings.Repeat("x", 1900)).try(t, s)
 			sending("POST", "https://budget.good.test/", strings.Repeat("x", 1900)).try(t, s)
 			getting("https://budget.good.test/").try(t, s)
@@ -302,11 +302,11 @@ func provocations() map[policy.Reason]provocation {
 // policy, with the test of this package that provokes each.
 func reasonsElsewhere() map[policy.Reason]string {
 	return map[policy.Reason]string{
-		policy.UnknownSandbox:    "TestReasonUnknownSandbox",
-		policy.SpoofedSource:     "TestReasonSpoofedSource",
-		policy.PolicyUnavailable: "TestReasonPolicyUnavailable",
-		policy.AuditUnavailable:  "TestFullDisk",
-		policy.Revoked:           "TestReasonRevoked",
+		policy.UnknownSandbox:   "TestReasonUnknownSandbox",
+		policy.SpoofedSource:    "TestReasonSpoofedSource",
+		"policy_unavailable":    "TestReasonPolicyUnavailable",
+		policy.AuditUnavailable: "TestFullDisk",
+		policy.Revoked:          "TestReasonRevoked",
 	}
 }
 

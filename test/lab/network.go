@@ -99,27 +99,25 @@ func removeLink(name string) error {
 
 // configure gives a link its addresses and takes it up.
 func configure(name string, addresses ...string) error {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("link %s: %w", name, err)
-	}
-	for _, a := range addresses {
-		addr, err := netlink.ParseAddr(a)
-		if err != nil {
-			return err
-		}
+	err := eachAddress(name, addresses, func(link netlink.Link, addr *netlink.Addr) error {
 		if addr.IP.To4() == nil {
 			addr.Flags |= unix.IFA_F_NODAD
 		}
-		if err := netlink.AddrAdd(link, addr); err != nil {
-			return fmt.Errorf("address %s on %s: %w", a, name, err)
-		}
+		return netlink.AddrAdd(link, addr)
+	})
+	if err != nil {
+		return err
 	}
-	return netlink.LinkSetUp(link)
+	return linkUp(name)
 }
 
 // takeAddresses takes addresses of a link away again.
 func takeAddresses(name string, addresses ...string) error {
+	return eachAddress(name, addresses, netlink.AddrDel)
+}
+
+// eachAddress calls do for addresses of a link until one cannot be done.
+func eachAddress(name string, addresses []string, do func(netlink.Link, *netlink.Addr) error) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("link %s: %w", name, err)
@@ -129,8 +127,8 @@ func takeAddresses(name string, addresses ...string) error {
 		if err != nil {
 			return err
 		}
-		if err := netlink.AddrDel(link, addr); err != nil {
-			return fmt.Errorf("take address %s from %s: %w", a, name, err)
+		if err := do(link, addr); err != nil {
+			return fmt.Errorf("address %s on %s: %w", a, name, err)
 		}
 	}
 	return nil

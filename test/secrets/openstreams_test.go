@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -92,12 +91,7 @@ func (o *teller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestRotationUnderOpenStreams(t *testing.T) {
 	const old, fresh = "REAL-old-31f6c0b7d2", "REAL-new-5e1a9403cc"
 	const host = "open.mask.test"
-	policy := world.lab.MustPolicy(t, maskPolicy, old)
-	path := regexp.MustCompile(`path = "([^"]*)"`).FindStringSubmatch(policy)[1]
-	if err := os.Chmod(path, 0o644); err != nil { // read by the run, which cannot change it
-		t.Fatal(err)
-	}
-	s := &inside{Sandbox: world.lab.RunSandbox(t, lab.RunOptions{UID: lab.Nobody, Policy: policy, Sandbox: "s1"})}
+	s, path := runOfAFile(t, old)
 	t.Cleanup(func() { s.search(t, old); s.search(t, fresh) })
 	origin(host).SetHandler(&teller{})
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)

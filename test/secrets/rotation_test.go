@@ -15,18 +15,25 @@ import (
 	"sallyport/test/lab"
 )
 
+// runOfAFile runs a sandbox with a secret of a file that it reads and cannot
+// change, and returns the path of that.
+func runOfAFile(t *testing.T, value string) (s *inside, path string) {
+	t.Helper()
+	policy := world.lab.MustPolicy(t, maskPolicy, value)
+	path = regexp.MustCompile(`path = "([^"]*)"`).FindStringSubmatch(policy)[1]
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return &inside{Sandbox: world.lab.RunSandbox(t, lab.RunOptions{UID: lab.Nobody, Policy: policy, Sandbox: "s1"})}, path
+}
+
 // TestRotation: a value that is replaced is used from then on, without a
 // restart; a request under way keeps the one that it began with; and the old
 // one is still masked and looked for.
 func TestRotation(t *testing.T) {
 	const old, fresh = "REAL-old-6f0c1b7d22", "REAL-new-a9145e03cc"
 	const host = "rotate.mask.test"
-	policy := world.lab.MustPolicy(t, maskPolicy, old)
-	path := regexp.MustCompile(`path = "([^"]*)"`).FindStringSubmatch(policy)[1]
-	if err := os.Chmod(path, 0o644); err != nil { // read by the run, which cannot change it
-		t.Fatal(err)
-	}
-	s := &inside{Sandbox: world.lab.RunSandbox(t, lab.RunOptions{UID: lab.Nobody, Policy: policy, Sandbox: "s1"})}
+	s, path := runOfAFile(t, old)
 	t.Cleanup(func() { s.search(t, old); s.search(t, fresh) })
 	release, entered := make(chan struct{}), make(chan struct{}, 1)
 	origin(host).SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
