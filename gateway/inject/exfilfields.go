@@ -17,10 +17,12 @@ func (o *outgoing) look(u *uses, p place, text string) {
 
 // fields searches header or trailer fields, names and values.
 func (o *outgoing) fields(u *uses, kind kind, fields http.Header) {
+	unnamed := place{kind: inHeaderName}
+	where := unnamed.String()
 	for name, lines := range fields {
 		p := place{kind: kind, header: name}
-		if o.named(u, place{kind: inHeaderName}.String(), name) {
-			p = place{kind: inHeaderName} // a record does not repeat it
+		if o.named(u, where, name) {
+			p = unnamed // a record does not repeat it
 		}
 		for _, text := range lines {
 			o.look(u, p, text)
@@ -54,6 +56,13 @@ func (o *outgoing) named(u *uses, where, name string) bool {
 
 // unescapeAll decodes every escape of a text once.
 func unescapeAll(text string) string {
+	first := 0
+	for first < len(text) && !isEscape(text[first]) {
+		first++
+	}
+	if first == len(text) {
+		return text // as nearly every name of a field
+	}
 	b := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
 		if u := unescapeAt(text, i); u.size > 0 {
