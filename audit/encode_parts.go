@@ -158,7 +158,7 @@ func (w *encoder) run(r *Run) {
 	w.open(`"run":{`)
 	w.list(`"argv":`, r.Argv)
 	w.text(`"cwd":`, r.Cwd, capText)
-	if len(r.Argv) > 0 { // a start: uid 0 is somebody
+	if len(r.Argv) > 0 { // of a command: uid 0 is somebody
 		w.key(`"uid":`)
 		w.b = strconv.AppendInt(w.b, int64(r.UID), 10)
 	}

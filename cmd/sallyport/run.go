@@ -181,7 +181,7 @@ func (f *runFlags) ended(st *stack, sb *identity.Sandbox, argv []string, r captu
 	if errors.As(err, &notRun) {
 		r.ExitCode = notRun.Code
 	}
-	run := &audit.Run{Argv: st.covered(argv...), Exit: &r.ExitCode, TimedOut: r.TimedOut, CPUMS: r.CPU.Milliseconds(), MaxRSS: r.MaxRSS}
+	run := &audit.Run{Argv: st.covered(argv...), UID: os.Getuid(), Exit: &r.ExitCode, TimedOut: r.TimedOut, CPUMS: r.CPU.Milliseconds(), MaxRSS: r.MaxRSS}
 	sent, received := st.gateway.Used(sb.ID)
 	run.Bytes = &audit.Bytes{Sent: sent, Received: received}
 	if r.Signal != 0 {

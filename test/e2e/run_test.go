@@ -51,6 +51,9 @@ func TestRunPassesTheExitCodeThrough(t *testing.T) {
 				if diff := cmp.Diff(c.argv, start.Run.Argv); diff != "" || start.Run.Cwd != r.Dir() || start.Run.UID != uid {
 					t.Errorf("start %+v\n%s", start.Run, diff)
 				}
+				if end.Run.UID != uid {
+					t.Errorf("the command of uid %d ended as that of uid %d", uid, end.Run.UID)
+				}
 				if end.Run.Exit == nil || *end.Run.Exit != c.code || end.Run.Signal != c.signal || end.Run.TimedOut != c.timed {
 					t.Errorf("end %+v", end.Run)
 				}
