@@ -17,6 +17,7 @@ type Summary struct {
 	Would     uint64        `json:"would"`  // allowed in report mode only
 	Alerts    uint64        `json:"alerts"` // records that alert
 	Bad       uint64        `json:"bad"`    // lines that are no record
+	BadLines  []error       `json:"-"`      // the first of them
 	Bins      []uint64      `json:"bins"`   // decisions by time
 	Hosts     []Tally       `json:"hosts"`  // the most first
 	Reasons   []Tally       `json:"reasons"`
@@ -35,6 +36,7 @@ type Tally struct {
 // Bounds of a Summary.
 const (
 	summaryBins  = 60
+	summaryBad   = 100    // lines that are no record and are kept
 	summaryNames = 50_000 // of one kind; more are counted together
 	OtherNames   = "(others)"
 	VariousNames = "(various)" // of records that stand for different targets
@@ -54,7 +56,9 @@ func Summarize(ctx context.Context, dirs []string, f Filter, top int) (Summary, 
 	hosts, reasons, sandboxes := newTallies(axis), newTallies(axis), newTallies(axis)
 	for e, err := range Read(ctx, dirs, f) {
 		if isLineError(err) {
-			s.Bad++
+			if s.Bad++; s.Bad <= summaryBad {
+				s.BadLines = append(s.BadLines, err)
+			}
 			continue
 		}
 		if err != nil {

@@ -99,6 +99,11 @@ func statsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var bad unreadable
+			for _, err := range s.BadLines {
+				bad.note(err)
+			}
+			bad.lines = s.Bad
 			if s.Decisions == 0 && s.Alerts == 0 {
 				nothingMatches()
 			}
@@ -110,22 +115,12 @@ func statsCommand() *cobra.Command {
 			if err != nil {
 				return pipeClosed(err)
 			}
-			return passedOver(s.Bad)
+			return bad.failure()
 		},
 	}
 	f.add(cmd.Flags())
 	cmd.Flags().IntVar(&top, "top", 10, "how many of each list")
 	return cmd
-}
-
-// passedOver is the error of an answer in which lines of the log are missing
-// because they are no records.
-func passedOver(lines uint64) error {
-	if lines == 0 {
-		return nil
-	}
-	return &exit{code: exitFailed, err: fmt.Errorf("the log has %s that cannot be read as a record; the answer is without what they held", several(lines, "line")),
-		hint: "`sallyport audit verify` names the first"}
 }
 
 func printStats(s audit.Summary) error {
@@ -167,12 +162,9 @@ func exportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found, bad := false, uint64(0)
+			found, bad := false, unreadable{}
 			for e, err := range audit.Read(context.Background(), dirs, filter) {
-				var line *audit.LineError
-				if errors.As(err, &line) {
-					fmt.Fprintln(os.Stderr, "sallyport: error:", err)
-					bad++
+				if bad.note(err) {
 					continue
 				}
 				if err != nil {
@@ -189,7 +181,7 @@ func exportCommand() *cobra.Command {
 			if err := out.Flush(); err != nil {
 				return pipeClosed(err)
 			}
-			return passedOver(bad)
+			return bad.failure()
 		},
 	}
 	f.add(cmd.Flags())

@@ -99,11 +99,12 @@ func (f *learnFlags) learn(argv []string) error {
 	if err != nil {
 		return err
 	}
-	list, err := blockedIn(slices.DeleteFunc(after, func(d string) bool { return slices.Contains(before, d) }), audit.Filter{})
+	var bad unreadable
+	list, err := blockedIn(slices.DeleteFunc(after, func(d string) bool { return slices.Contains(before, d) }), audit.Filter{}, &bad)
 	if err != nil {
 		return err
 	}
-	return errors.Join(ended, f.write(*doc, list, out))
+	return errors.Join(ended, f.write(*doc, list, out), bad.failure())
 }
 
 // runFolders are the logs of runs.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -84,12 +83,15 @@ func portOf(e *audit.Event) uint16 {
 
 // findRecord returns the decision with an id, its own or its request's.
 func findRecord(dirs []string, id string) (*audit.Event, error) {
+	var bad unreadable
 	for e, err := range audit.Read(context.Background(), dirs, audit.Filter{}) {
-		var line *audit.LineError
-		if err != nil && !errors.As(err, &line) {
+		if bad.note(err) {
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
-		if err == nil && e.Phase == audit.PhaseDecision && (strings.EqualFold(e.ID, id) || strings.EqualFold(e.Req, id)) {
+		if e.Phase == audit.PhaseDecision && (strings.EqualFold(e.ID, id) || strings.EqualFold(e.Req, id)) {
 			return e, nil
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -84,14 +83,18 @@ func (f *suggestFlags) suggest(w io.Writer) error {
 			return err
 		}
 	}
-	list, err := blockedIn(dirs, filter)
+	var bad unreadable
+	list, err := blockedIn(dirs, filter, &bad)
 	if err != nil {
 		return err
 	}
 	if f.sandbox != "" {
 		list = slices.DeleteFunc(list, func(b policy.Blocked) bool { return b.Sandbox != f.sandbox })
 	}
-	return f.print(w, *doc, list)
+	if err := f.print(w, *doc, list); err != nil {
+		return err
+	}
+	return bad.failure()
 }
 
 // print writes what is suggested for some blocked attempts.
@@ -125,13 +128,12 @@ func (f *suggestFlags) print(w io.Writer, doc policy.Document, list []policy.Blo
 	return nil
 }
 
-// blockedIn reads what was denied, or would have been outside of report mode.
-func blockedIn(dirs []string, filter audit.Filter) ([]policy.Blocked, error) {
+// blockedIn reads what was denied, or would have been outside of report mode,
+// and tells bad of the lines that are no record.
+func blockedIn(dirs []string, filter audit.Filter, bad *unreadable) ([]policy.Blocked, error) {
 	var out []policy.Blocked
 	for e, err := range audit.Read(context.Background(), dirs, filter) {
-		var line *audit.LineError
-		if errors.As(err, &line) {
-			fmt.Fprintln(os.Stderr, "sallyport: error:", err)
+		if bad.note(err) {
 			continue
 		}
 		if err != nil {

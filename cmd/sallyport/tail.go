@@ -103,18 +103,16 @@ func (f *tailFlags) tail() error {
 	} else if !anyLog(dirs) {
 		return noLog(state)
 	}
-	found := false
+	found, bad := false, unreadable{}
 	for e, err := range read(ctx, dirs, filter) {
 		if errors.Is(err, context.Canceled) {
 			break
 		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "sallyport: error:", err)
-			var line *audit.LineError
-			if !errors.As(err, &line) {
-				return &exit{code: exitFailed}
-			}
+		if bad.note(err) {
 			continue
+		}
+		if err != nil {
+			return errors.Join(err, out.Flush())
 		}
 		found = true
 		if err := out.Write(e); err != nil {
@@ -129,7 +127,10 @@ func (f *tailFlags) tail() error {
 	if !found && !f.follow {
 		nothingMatches()
 	}
-	return pipeClosed(out.Flush())
+	if err := out.Flush(); err != nil {
+		return pipeClosed(err)
+	}
+	return bad.failure()
 }
 
 // noLog is the error of a state folder without a log that can be read.
