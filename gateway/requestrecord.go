@@ -28,7 +28,7 @@ func (r *request) recordDecision(d policy.Decision, us []inject.Use) error {
 func (r *request) refuse(d policy.Decision) {
 	d = r.graver(d)
 	d.Verdict, d.Inject = policy.Deny, nil
-	if err := r.recordDecision(d, r.withheld); err != nil {
+	if err := r.recordDecision(d, r.unsent()); err != nil {
 		d = policy.Decision{Reason: policy.AuditUnavailable, Message: "the audit log cannot be written"}
 	}
 	r.c.refusals().wait(r.in.Context())

@@ -70,6 +70,15 @@ func (r *request) fetchSecrets() *policy.Decision {
 
 func (r *request) refusedUses(us []inject.Use) { r.withheld = us }
 
+// unsent is what becomes of the request's secrets when it is refused.
+func (r *request) unsent() []inject.Use {
+	us := r.withheld
+	if len(us) == 0 {
+		us = r.uses()
+	}
+	return inject.Unsent(us)
+}
+
 // uses is what the plan does, for the record.
 func (r *request) uses() []inject.Use {
 	if r.plan == nil || r.token != "" {

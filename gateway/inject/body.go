@@ -244,6 +244,7 @@ type bodyReader struct {
 	step stepper
 	text *texter
 	out  bytes.Buffer
+	gone bool // a byte of it has been read
 	err  error
 }
 
@@ -292,11 +293,16 @@ func (b *bodyReader) Read(to []byte) (int, error) {
 		if b.err == nil {
 			continue
 		}
-		b.plan.record(b.text.scan.uses)
+		uses := b.text.scan.uses
 		if b.err != io.EOF {
 			b.out.Reset() // what is not judged does not leave
+			if !b.gone {
+				uses = Unsent(uses)
+			}
 		}
+		b.plan.record(uses)
 	}
+	b.gone = true
 	return b.out.Read(to)
 }
 

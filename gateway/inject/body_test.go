@@ -9,6 +9,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -210,6 +211,33 @@ func TestLongBodyStreamsInLittleMemory(t *testing.T) {
 	}
 	if later := p.Later(); len(later) != 1 || later[0] != (Use{Name: "BODY_KEY", Place: "body field client_secret", Action: Injected, Count: 1}) {
 		t.Errorf("later %+v", later)
+	}
+}
+
+// TestRefusedBodyInjectsNothing: of a body that is refused before a byte of it
+// has left, no value has.
+func TestRefusedBodyInjectsNothing(t *testing.T) {
+	for _, tt := range []struct {
+		first string // placeholders are behind it
+		want  string // of the first of them
+	}{{"", Withheld}, {strings.Repeat("x", 64<<10), Injected}} {
+		r := post(jsonType, `{"client_secret":"$BODY_KEY","a":"`+tt.first+`","b":"$BODY_KEY"}`, true, asIs)
+		p, refusal := bodyTable().Plan(input(r, "BODY_KEY"))
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		if err := p.Apply(r, map[string]secrets.Value{"BODY_KEY": mustValue(t, "v")}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(r.Body)
+		if errors.As(err, &refusal); refusal == nil || refusal.Reason != policy.PlaceholderPlace {
+			t.Fatalf("error %v", err)
+		}
+		later := p.Later()
+		want := []Use{{Name: "BODY_KEY", Place: "body field b", Action: Withheld, Count: 1}, {Name: "BODY_KEY", Place: "body field client_secret", Action: tt.want, Count: 1}}
+		if (len(got) > 0) != (tt.want == Injected) || !slices.Equal(later, want) {
+			t.Errorf("%d bytes left, later %+v", len(got), later)
+		}
 	}
 }
 

@@ -92,7 +92,11 @@ func (m *messageReader) Read(b []byte) (int, error) {
 		}
 		m.err = m.next()
 		if m.err != nil && m.err != io.EOF {
-			m.plan.record(m.text.scan.uses)
+			uses := m.text.scan.uses
+			if !m.sent { // of the message that they are of
+				uses = Unsent(uses)
+			}
+			m.plan.record(uses)
 			m.out.Reset()
 		}
 	}

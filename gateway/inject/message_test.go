@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -161,6 +162,24 @@ func TestWS02TextMessages(t *testing.T) {
 
 // TestWS02RealPeers sends messages of a real client through Messages to a
 // real server.
+// TestRefusedMessageInjectsNothing: of a message that is refused before a frame
+// of it has left, no value has.
+func TestRefusedMessageInjectsNothing(t *testing.T) {
+	r := request("GET", "https://good.test/socket", "Upgrade: websocket", "Connection: Upgrade")
+	p, refusal := socketTable().Plan(input(r, "WS_KEY", "API_KEY"))
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	_, err := io.ReadAll(p.Messages(strings.NewReader(clientFrame(0x81, "$WS_KEY $API_KEY")), map[string]secrets.Value{"WS_KEY": mustValue(t, "v")}))
+	if errors.As(err, &refusal); refusal == nil {
+		t.Fatalf("error %v", err)
+	}
+	want := []Use{{Name: "API_KEY", Place: "websocket message", Action: Withheld, Count: 1}, {Name: "WS_KEY", Place: "websocket message", Action: Withheld, Count: 1}}
+	if later := p.Later(); !slices.Equal(later, want) {
+		t.Errorf("later %+v", later)
+	}
+}
+
 func TestWS02RealPeers(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, nil)

@@ -38,12 +38,14 @@ func (r *Refusal) Error() string { return string(r.Reason) + ": " + r.Message }
 // uses collects Uses, one for each name, place and action.
 type uses []Use
 
-func (u *uses) add(n Use) {
-	n.Count = 1
+func (u *uses) add(n Use) { u.addMany(n, 1) }
+
+func (u *uses) addMany(n Use, count int) {
+	n.Count = count
 	for i := range *u {
 		o := &(*u)[i]
 		if o.Name == n.Name && o.Place == n.Place && o.Action == n.Action && o.Sandbox == n.Sandbox {
-			o.Count++
+			o.Count += count
 			return
 		}
 	}
@@ -56,6 +58,19 @@ func (u uses) sorted() []Use {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Place, b.Place), cmp.Compare(a.Action, b.Action))
 	})
 	return u
+}
+
+// Unsent returns what became of the uses of a request that does not go out:
+// nothing of it was put in or taken out anywhere.
+func Unsent(list []Use) []Use {
+	var out uses
+	for _, u := range list {
+		if u.Action == Injected || u.Action == Stripped {
+			u.Action = Withheld
+		}
+		out.addMany(u, u.Count)
+	}
+	return out.sorted()
 }
 
 // severity orders the reasons for which one request can be refused at once;
