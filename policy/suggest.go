@@ -37,7 +37,8 @@ type SuggestedRule struct {
 	Count       uint64
 	First, Last time.Time
 	Reasons     []Reason
-	Unseen      bool // no request was seen: what the rule lets through is the least that lets a name be looked up
+	Unseen      bool   // made from lookups or connections and no request: it lets through the least that lets those be
+	Requests    uint64 // of an unseen rule: requests to the same host that are left out
 	attempts    []Blocked
 }
 
@@ -99,6 +100,7 @@ func (p *proposer) propose(list []Blocked) {
 		rules = p.splitRefused(rules)
 	}
 	p.keepAllowed(rules)
+	p.countLeft()
 	slices.SortStableFunc(p.out.Rules, func(a, b SuggestedRule) int {
 		return cmp.Or(cmp.Compare(a.Rule.Host, b.Rule.Host), cmp.Compare(a.Rule.Action, b.Rule.Action),
 			slices.Compare(a.Rule.Ports, b.Rule.Ports), slices.Compare(a.Rule.Methods, b.Rule.Methods), slices.Compare(a.Rule.Paths, b.Rule.Paths))

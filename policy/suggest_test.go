@@ -86,6 +86,38 @@ func TestSuggest(t *testing.T) {
 	}
 }
 
+// TestSuggestCountsRequestsLeftOut: a rule made from a lookup or a connection
+// says so, and of how many requests none became a rule.
+func TestSuggestCountsRequestsLeftOut(t *testing.T) {
+	lookup := Blocked{Sandbox: "s1", Host: "new.test", Reason: HostNotAllowed, Count: 1}
+	dial := Blocked{Sandbox: "s1", Host: "new.test", Port: 443, Reason: HostNotAllowed, Count: 1}
+	elsewhere := blocked("GET", "new.test", "/", PlaceholderLeak)
+	elsewhere.Port = 8443
+	for name, tt := range map[string]struct {
+		list     []Blocked
+		lookup   bool
+		requests uint64
+	}{
+		"a lookup":                       {[]Blocked{lookup}, true, 0},
+		"a connection":                   {[]Blocked{lookup, dial}, false, 0},
+		"a lookup and requests":          {[]Blocked{lookup, blocked("GET", "new.test", "/", PlaceholderLeak), blocked("PUT", "new.test", "/x", RateLimited)}, true, 2},
+		"a connection and a request":     {[]Blocked{lookup, dial, blocked("GET", "new.test", "/", ResolvesPrivate)}, false, 1},
+		"a request on another port":      {[]Blocked{dial, elsewhere}, false, 0},
+		"a request for another name":     {[]Blocked{lookup, blocked("GET", "other.test", "/", PlaceholderLeak)}, true, 0},
+		"a lookup that could not be had": {[]Blocked{lookup, {Sandbox: "s1", Host: "new.test", Reason: ResolveFailed, Count: 1}}, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := suggestFor(t, sandboxDoc(), false, tt.list...)
+			if len(s.Rules) != 1 {
+				t.Fatalf("rules %+v", s.Rules)
+			}
+			if r := s.Rules[0]; !r.Unseen || r.Lookup() != tt.lookup || r.Requests != tt.requests {
+				t.Errorf("unseen %v, lookup %v, %d requests; want lookup %v, %d requests", r.Unseen, r.Lookup(), r.Requests, tt.lookup, tt.requests)
+			}
+		})
+	}
+}
+
 // TestSuggestRoundTrip: with the suggested rules exactly what was blocked and
 // is not left out is allowed besides what was.
 func TestSuggestRoundTrip(t *testing.T) {

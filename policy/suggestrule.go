@@ -72,6 +72,26 @@ func (p *proposer) unseen(b Blocked) SuggestedRule {
 	return s
 }
 
+// countLeft tells the rules that were made from no request of the requests that
+// there were: whoever reads them must not think that nothing was asked for.
+func (p *proposer) countLeft() {
+	for i := range p.out.Rules {
+		r := &p.out.Rules[i]
+		if !r.Unseen {
+			continue
+		}
+		port := r.attempts[0].Port
+		for _, l := range p.out.Left {
+			if l.Method != "" && l.Host == r.Rule.Host && (port == 0 || l.Port == port) {
+				r.Requests += l.Count
+			}
+		}
+	}
+}
+
+// Lookup reports whether lookups of a name alone led to the rule.
+func (r SuggestedRule) Lookup() bool { return r.Unseen && r.attempts[0].Port == 0 }
+
 // at sets ports and schemes where they are not the usual ones.
 func (r *Rule) at(port uint16, s Scheme) {
 	plain := s == HTTP || s == SchemeAny && port == 80

@@ -195,6 +195,7 @@ type jsonSuggested struct {
 	Last    time.Time       `json:"last_seen"`
 	Reasons []policy.Reason `json:"reasons"`
 	Unseen  bool            `json:"request_unseen,omitempty"`
+	Left    uint64          `json:"requests_left_out,omitempty"` // of a rule made from no request
 }
 
 type jsonLeft struct {
@@ -210,7 +211,7 @@ type jsonLeft struct {
 func suggestionJSON(s policy.Suggestion) jsonSuggestion {
 	j := jsonSuggestion{Sandbox: s.Sandbox, Rules: []jsonSuggested{}}
 	for _, r := range s.Rules {
-		j.Rules = append(j.Rules, jsonSuggested{policyfile.RuleText(r.Rule), r.Count, r.First.UTC(), r.Last.UTC(), r.Reasons, r.Unseen})
+		j.Rules = append(j.Rules, jsonSuggested{policyfile.RuleText(r.Rule), r.Count, r.First.UTC(), r.Last.UTC(), r.Reasons, r.Unseen && r.Requests == 0, r.Requests})
 	}
 	for _, l := range s.Left {
 		j.Left = append(j.Left, jsonLeft{l.Host, l.Port, l.Method, l.Path, l.Reason, l.Count, l.Why})

@@ -43,9 +43,21 @@ func writeSuggested(b *strings.Builder, r policy.SuggestedRule) {
 	}
 	fmt.Fprintf(b, "# %s, first %s: %s\n", times(r.Count), day(r.First), strings.Join(reasons, ", "))
 	if r.Unseen {
-		b.WriteString("# No request was seen: this lets the name be looked up and little more.\n")
+		b.WriteString(unseenText(r))
 	}
 	writeRule(b, r.Rule)
+}
+
+// unseenText says what a rule is made from that no request led to.
+func unseenText(r policy.SuggestedRule) string {
+	text := "# From connections without a request alone: this lets one be made and little more.\n"
+	if r.Lookup() {
+		text = "# From lookups alone: this lets the name be looked up and little more.\n"
+	}
+	if r.Requests > 0 {
+		text += fmt.Sprintf("# Requests were seen too, %s; why they are not in it is said of what is left out.\n", times(r.Requests))
+	}
+	return text
 }
 
 // RuleText returns a rule as a block of HCL.
