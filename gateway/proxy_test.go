@@ -479,10 +479,10 @@ func TestProxyCountsStrangers(t *testing.T) {
 		defer strangers.leave(strangers.enter(a, func() { gaveWay <- i }))
 	}
 	one, r1 := speak(t, addr, "")
-	two, _ := speak(t, addr, "G")
 	if got := ask(one, r1, ""); got != http.StatusProxyAuthRequired {
 		t.Fatalf("without a credential: %d", got)
 	}
+	two, _ := speak(t, addr, "G") // now that the other is known, which is to be the oldest
 	awaitStrangers(maxStrangers)
 	three, r3 := speak(t, addr, "") // of the place that has the most: the oldest there gives way
 	if got := ask(three, r3, "Proxy-Authorization: "+basic("ci", proxyPassword)+"\r\n"); got != http.StatusOK {
