@@ -36,7 +36,7 @@ demo: build ## the tour: a real sandbox, allowed, blocked, swapped; no internet
 deps: ## install what the tests need, where that can be done
 	sh test/deps.sh
 
-test: deps lint unit e2e ## everything: vet, house rules, unit, fuzz seeds, real namespaces and clients
+test: deps lint unit e2e soak ## everything: vet, house rules, unit, fuzz seeds, real namespaces and clients, three minutes of soak
 
 lint:
 	@unformatted=$$(gofmt -l cmd gateway policy secrets audit certs examples test); \
@@ -84,7 +84,7 @@ bin/bench: build $(shell find test/bench -name '*.go') go.mod go.sum
 	CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./test/bench/cmd
 
 ci: export CI = true
-ci: test demo ## what continuous integration runs
+ci: test demo bench-check ## what continuous integration runs
 
 deb: build ## the Debian package, in dist
 	sh examples/debian/build.sh $(BIN) $(VERSION) dist

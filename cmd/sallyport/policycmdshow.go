@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport/policy"
-	"sallyport/policy/policyfile"
 )
 
 // showFlags are the flags of policy show.
@@ -32,7 +30,8 @@ func showCommand() *cobra.Command {
 		Short: "Show what each sandbox may do, whoever says so",
 		Long: `Show the effective policy of each sandbox as a tree: its own rules, those of
 its groups, the denials of the org, and where each secret may go. With --running
-it is the policy of the running gateway, with its generation and its commit.`,
+it is what the running gateway enforces, whatever the files say by now, with its
+generation, its commit, and the live sandboxes that were narrowed.`,
 		Example: `  sallyport policy show policy.d
   sallyport policy show --sandbox ci --json policy.d
   sallyport policy show --running`,
@@ -46,23 +45,25 @@ it is the policy of the running gateway, with its generation and its commit.`,
 }
 
 func (f *showFlags) show(w io.Writer, args []string) error {
-	b, err := f.shown(w, args)
+	if f.running || f.socket != "" {
+		if len(args) > 0 || len(f.policy) > 0 {
+			return usage("show: either the policy of a running gateway or one that is named")
+		}
+		return f.showRunning(w)
+	}
+	b, err := f.bundle(args)
 	if err != nil {
 		return err
 	}
-	names := b.Set.Sandboxes()
-	if f.sandbox != "" {
-		name, err := chooseSandbox(names, f.sandbox)
-		if err != nil {
-			return err
-		}
-		names = []string{name}
+	names, err := f.chosen(b.Set.Sandboxes())
+	if err != nil {
+		return err
 	}
 	for _, name := range names {
 		if f.json {
 			err = writeJSON(w, sandboxJSON(b.Set, name))
 		} else {
-			err = writeTree(w, b.Set, name)
+			err = writeTree(w, sandboxJSON(b.Set, name))
 		}
 		if err != nil {
 			return err
@@ -71,74 +72,48 @@ func (f *showFlags) show(w io.Writer, args []string) error {
 	return nil
 }
 
-// shown is the policy that is shown. Of a running gateway it first says which.
-func (f *showFlags) shown(w io.Writer, args []string) (*policyfile.Bundle, error) {
-	if !f.running && f.socket == "" {
-		return f.bundle(args)
+// chosen are the sandboxes that are shown.
+func (f *showFlags) chosen(names []string) ([]string, error) {
+	if f.sandbox == "" {
+		return names, nil
 	}
-	if len(args) > 0 || len(f.policy) > 0 {
-		return nil, usage("show: either the policy of a running gateway or one that is named")
-	}
-	var in apiPolicy
-	c := controlFlags{socket: f.socket}
-	if err := c.call(http.MethodGet, "/v1/policy", nil, &in); err != nil {
-		return nil, err
-	}
-	files := map[string][]byte{}
-	for name, text := range in.Files {
-		files[name] = []byte(text)
-	}
-	b, diags := policyfile.ParseBundle(files, in.Generation, f.options())
-	if diags.HasErrors() {
-		return nil, f.invalid(diags)
-	}
-	if in.Changed {
-		fmt.Fprintln(os.Stderr, "sallyport: warning: the files have changed since they were loaded; what is shown is not yet in force (sallyport reload says why)")
-	}
-	if f.json {
-		return b, writeJSON(w, map[string]any{"generation": in.Generation, "sha256": in.SHA256, "commit": in.Commit, "paths": in.Paths, "changed": in.Changed})
-	}
-	line := fmt.Sprintf("generation %d, sha256 %s", in.Generation, in.SHA256)
-	if in.Commit != "" {
-		line += ", commit " + in.Commit
-	}
-	_, err := fmt.Fprintln(w, line)
-	return b, err
+	name, err := chooseSandbox(names, f.sandbox)
+	return []string{name}, err
 }
 
 // writeTree writes the effective policy of one sandbox.
-func writeTree(w io.Writer, s *policy.Set, name string) error {
-	sb := s.Sandbox(name)
+func writeTree(w io.Writer, sb jsonSandbox) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "sandbox %q  %s\n", name, sb.Pos)
-	for _, line := range settingsOf(sb) {
+	fmt.Fprintf(&b, "sandbox %q  %s\n", sb.Sandbox, posText(sb.File, sb.Line))
+	for _, line := range sb.Settings {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	tab := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	rules := s.RulesOf(name)
-	for _, owner := range owners(rules) {
+	for _, owner := range owners(sb.Rules) {
 		fmt.Fprintf(tab, "  %s\n", owner)
-		for _, r := range rules {
+		for _, r := range sb.Rules {
 			if r.Owner == owner {
-				fmt.Fprintf(tab, "    %s\t%s\t%s\n", r.Action, strings.Join(ruleWords(r), "  "), r.Pos)
+				fmt.Fprintf(tab, "    %s\t%s\t%s\n", r.Action, strings.Join(r.Words, "  "), posText(r.File, r.Line))
 			}
 		}
 	}
 	if err := tab.Flush(); err != nil {
 		return err
 	}
-	for _, x := range secretsOf(s, name) {
+	for _, x := range sb.Secrets {
 		fmt.Fprintf(&b, "  secret %s may go to %s\n", x.Name, strings.Join(x.Hosts, ", "))
 	}
-	if len(rules) == 0 {
+	if len(sb.Rules) == 0 {
 		b.WriteString("  nothing is allowed\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
+func posText(file string, line int) string { return policy.Pos{File: file, Line: line}.String() }
+
 // owners are those whose rules bind a sandbox, in the order of their rules.
-func owners(rules []*policy.Rule) []string {
+func owners(rules []jsonShown) []string {
 	var out []string
 	seen := map[string]bool{}
 	for _, r := range rules {

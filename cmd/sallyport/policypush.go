@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"sallyport/audit"
-	"sallyport/policy/policyfile"
 )
 
 // pushedPolicy is a policy that is brought over the control socket. What is in
@@ -263,33 +262,4 @@ func pushedFiles(in apiApply) (map[string]string, error) {
 		out[name] = text
 	}
 	return out, nil
-}
-
-// apiPolicy is the policy in force, with the text of its files.
-type apiPolicy struct {
-	Generation uint64            `json:"generation"`
-	SHA256     string            `json:"sha256"`
-	Commit     string            `json:"commit,omitempty"`
-	Paths      []string          `json:"paths"`
-	Changed    bool              `json:"changed,omitempty"` // the files are no longer what is in force
-	Files      map[string]string `json:"files"`             // text by name, as it is now
-}
-
-// showPolicy answers with the policy in force.
-func (c *control) showPolicy(w http.ResponseWriter, _ *http.Request) {
-	out := apiPolicy{Paths: c.d.loader.paths, Commit: c.d.commit(), Files: map[string]string{}}
-	if set := c.d.gateway.Policy(); set != nil {
-		out.Generation, out.SHA256 = set.Generation(), set.SHA256()
-	}
-	files, diags := policyfile.Contents(out.Paths, policyfile.Options{})
-	if diags.HasErrors() {
-		respond(w, http.StatusInternalServerError, apiError{Error: "the files of the policy in force cannot be read", Diagnostics: diagnosticLines(diags)})
-		return
-	}
-	for name, text := range files {
-		out.Files[name] = string(text)
-	}
-	doc, _ := policyfile.Load(out.Paths, c.d.loader.options())
-	out.Changed = doc == nil || doc.SHA256 != out.SHA256
-	respond(w, http.StatusOK, out)
 }

@@ -108,6 +108,8 @@ var (
 	ErrTooLong  = errors.New("message is too long")
 	ErrSource   = errors.New("source port is 0")
 	ErrBusy     = errors.New("too many TCP connections")
+	ErrBroken   = errors.New("message broke off")
+	ErrSilent   = errors.New("TCP connection without a question")
 )
 
 // Options of a Server. Zero fields are the defaults.

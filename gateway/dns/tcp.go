@@ -106,29 +106,25 @@ func (t *streams) closeAll() {
 // behind its length (RFC 1035 section 4.2.2). A client may send many at once
 // (RFC 7766 section 6.2.1): answers are gathered while a whole next message is
 // at hand. One message is held at a time, so a client that does not read its
-// answers stops being read.
+// answers stops being read. A message that does not come whole is reported, and
+// so is a connection on which none begins.
 func (s *Server) serveStream(ctx context.Context, src source, conn net.Conn) {
 	r := bufio.NewReaderSize(conn, 2+512)
 	w := bufio.NewWriterSize(deadlineWriter{conn, s.o.IdleTimeout}, 1024)
 	defer w.Flush() // what was answered before a message that ends the connection
 	var in, out []byte
-	for {
+	for first := true; ; first = false {
 		// One deadline a message, whole: a byte now and then does not extend it.
 		conn.SetReadDeadline(time.Now().Add(s.o.IdleTimeout))
-		var prefix [2]byte
-		if _, err := io.ReadFull(r, prefix[:]); err != nil {
-			return
+		var err error
+		if in, err = message(r, in); err == io.EOF && first {
+			err = ErrSilent
 		}
-		n := int(binary.BigEndian.Uint16(prefix[:]))
-		if n > MaxQuestionBytes {
-			s.reportFault(ctx, src, nil, query{}, fault{err: ErrTooLong, drop: true})
-			return
+		if err == io.EOF {
+			return // between two messages it may end
 		}
-		if n > cap(in) {
-			in = make([]byte, n)
-		}
-		in = in[:n]
-		if _, err := io.ReadFull(r, in); err != nil {
+		if err != nil {
+			s.reportFault(ctx, src, nil, query{}, fault{err: err, drop: true})
 			return
 		}
 		if out = s.respond(ctx, src, in, out); out == nil && len(in) < headerLen {
@@ -138,6 +134,30 @@ func (s *Server) serveStream(ctx context.Context, src source, conn net.Conn) {
 			return
 		}
 	}
+}
+
+// message reads one message behind its length into the room of in. It returns
+// io.EOF where none begins.
+func message(r io.Reader, in []byte) ([]byte, error) {
+	var prefix [2]byte
+	switch got, err := io.ReadFull(r, prefix[:]); {
+	case err == nil:
+	case got == 0:
+		return in, io.EOF
+	default:
+		return in, ErrBroken
+	}
+	n := int(binary.BigEndian.Uint16(prefix[:]))
+	if n > MaxQuestionBytes {
+		return in, ErrTooLong
+	}
+	if n > cap(in) {
+		in = make([]byte, n)
+	}
+	if _, err := io.ReadFull(r, in[:n]); err != nil {
+		return in, ErrBroken
+	}
+	return in[:n], nil
 }
 
 // sendFramed writes the answer and its length, and flushes unless a whole next
