@@ -50,6 +50,7 @@ func (f *controlFlags) call(method, path string, in, out any) error {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return f.dial(ctx, socket)
 	}}}
+	defer client.CloseIdleConnections()
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
