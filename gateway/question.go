@@ -168,12 +168,15 @@ func (s *Snapshot) ipv6(sb *identity.Sandbox) bool {
 	return p != nil && p.IPv6
 }
 
-// malformed records bytes on port 53 that are no question.
+// malformed records what came to port 53 and is no question.
 func (g *Gateway) malformed(sb *identity.Sandbox, m dns.Malformed) {
 	e := g.event(g.snap.Load(), audit.KindDNS, audit.PhaseDecision, sb)
 	d := policy.Decision{Reason: policy.ProtocolError, Message: "malformed DNS message: " + m.Err.Error()}
-	if errors.Is(m.Err, dns.ErrTransfer) {
+	switch {
+	case errors.Is(m.Err, dns.ErrTransfer):
 		d = policy.Decision{Reason: policy.QtypeNotAllowed, Message: m.Err.Error()}
+	case errors.Is(m.Err, dns.ErrUnused) && sb != nil: // it might have gone on, as any other connection
+		d = policy.Decision{Verdict: policy.Allow, Reason: policy.GatewayName, Message: m.Err.Error()}
 	}
 	e.decide(d)
 	e.peers(m.Peer, m.Resolver)

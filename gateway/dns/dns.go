@@ -109,7 +109,8 @@ var (
 	ErrSource   = errors.New("source port is 0")
 	ErrBusy     = errors.New("too many TCP connections")
 	ErrBroken   = errors.New("message broke off")
-	ErrSilent   = errors.New("TCP connection without a question")
+	ErrSilent   = errors.New("no message came over the TCP connection")
+	ErrUnused   = errors.New("the TCP connection ended before its first byte") // harmless
 )
 
 // Options of a Server. Zero fields are the defaults.

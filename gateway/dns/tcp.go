@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 )
@@ -117,13 +119,10 @@ func (s *Server) serveStream(ctx context.Context, src source, conn net.Conn) {
 		// One deadline a message, whole: a byte now and then does not extend it.
 		conn.SetReadDeadline(time.Now().Add(s.o.IdleTimeout))
 		var err error
-		if in, err = message(r, in); err == io.EOF && first {
-			err = ErrSilent
-		}
-		if err == io.EOF {
-			return // between two messages it may end
-		}
-		if err != nil {
+		if in, err = message(r, in); err != nil {
+			if !first && (err == ErrSilent || err == ErrUnused) {
+				return // between two messages it may end
+			}
 			s.reportFault(ctx, src, nil, query{}, fault{err: err, drop: true})
 			return
 		}
@@ -137,15 +136,17 @@ func (s *Server) serveStream(ctx context.Context, src source, conn net.Conn) {
 }
 
 // message reads one message behind its length into the room of in. It returns
-// io.EOF where none begins.
+// ErrSilent or ErrUnused where none begins, and ErrBroken where it is not whole.
 func message(r io.Reader, in []byte) ([]byte, error) {
 	var prefix [2]byte
 	switch got, err := io.ReadFull(r, prefix[:]); {
 	case err == nil:
-	case got == 0:
-		return in, io.EOF
-	default:
+	case got > 0:
 		return in, ErrBroken
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return in, ErrSilent
+	default:
+		return in, ErrUnused
 	}
 	n := int(binary.BigEndian.Uint16(prefix[:]))
 	if n > MaxQuestionBytes {

@@ -655,24 +655,27 @@ func TestH122Resets(t *testing.T) {
 		t.Errorf("the gateway had %d descriptors and has %d", before, descriptors(t))
 	}
 	conns := map[string]int{}
-	recorded := 0
+	recorded, asked := 0, 0
 	for range 50 { // what was too much at once is told together, a second later
 		clear(conns)
-		recorded = 0
+		recorded, asked = 0, 0
 		s.Mark()
 		for _, e := range s.Decisions() {
 			if e.Kind == audit.KindConn {
 				conns[e.Conn]++
 				recorded += int(max(e.Count, 1))
 			}
+			if e.Kind == audit.KindDNS && e.DNS != nil && e.DNS.QName == "" {
+				asked += int(max(e.Count, 1))
+			}
 		}
-		if recorded >= 3*rounds {
+		if recorded >= 3*rounds && asked >= rounds {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if recorded < 3*rounds {
-		t.Errorf("of %d connections %d were recorded", 3*rounds, recorded)
+	if recorded < 3*rounds || asked != rounds {
+		t.Errorf("of %d connections %d were recorded, and %d of %d for DNS", 3*rounds, recorded, asked, rounds)
 	}
 	for id, n := range conns {
 		if n != 1 {
