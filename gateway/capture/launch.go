@@ -36,6 +36,7 @@ type Sandbox struct {
 	terminal  *terminal
 	eager     bool        // hand the terminal over at the start
 	suspended atomic.Bool // this process stops, or has stopped, with the command
+	forwarder atomic.Pointer[forwarder]
 	timeout   time.Duration
 
 	closeOnce sync.Once

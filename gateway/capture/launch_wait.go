@@ -127,6 +127,7 @@ func (s *Sandbox) stopped(m message) error {
 		}
 		s.suspended.Store(true)
 		err = s.terminal.suspend(had)
+		s.forwarder.Load().settle() // with the SIGCONT that ended it
 		s.suspended.Store(false)
 		if err != nil {
 			return fmt.Errorf("terminal: %w", err)
