@@ -51,11 +51,11 @@ func (s *Set) walk(r Request) (Decision, Stage) {
 	at.Stage, at.Scheme = StageName, SchemeAny
 	d := s.Decide(at)
 	if d.Verdict == Deny || r.Stage <= StageName {
-		return d, StageName
+		return dialled(&r, d), StageName
 	}
 	at.Stage = StageConn
 	if d = s.Decide(at); d.Verdict == Deny || d.Relay == RelayTCP {
-		return d, StageConn
+		return dialled(&r, d), StageConn
 	}
 	if r.Scheme != SchemeAny {
 		at.Scheme = r.Scheme
@@ -65,6 +65,24 @@ func (s *Set) walk(r Request) (Decision, Stage) {
 		return d, StageConn
 	}
 	return s.Decide(r), StageRequest
+}
+
+// portDoT is the port of DNS over TLS (RFC 7858).
+const portDoT = 853
+
+// dialled gives the denial of a connection the reason that the gateway records
+// where it is the attempt that is wrong, more than what it is made to.
+func dialled(r *Request, d Decision) Decision {
+	if d.Verdict == Allow || r.Stage <= StageName || d.Reason == BadHostname || d.Reason == UnknownSandbox || d.Reason == PolicyUnavailable {
+		return d
+	}
+	if IsIP(r.Host) {
+		d = Decision{Reason: IPLiteral, Rule: d.Rule, Message: "addresses cannot be dialled directly; use a name that the policy allows"}
+	}
+	if r.Port == portDoT && (d.Reason == PortNotAllowed || d.Reason == IPLiteral) {
+		d.Reason = DoTBlocked
+	}
+	return d
 }
 
 // fits matches the members' rules for the host of a request; where there are

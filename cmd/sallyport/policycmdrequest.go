@@ -34,13 +34,16 @@ func replaceName(text, name, with string) string {
 
 // resolves checks the addresses that a test gives for the host's name as the
 // gateway checks those of a resolver. Without addresses the name is taken to
-// be a public one.
+// be a public one; an address is itself.
 func resolves(r policy.Request, d policy.Decision, addrs []netip.Addr) *policy.Decision {
-	if len(addrs) == 0 {
+	hosts := map[string][]netip.Addr{r.Host: addrs}
+	switch {
+	case policy.IsIP(r.Host):
+		hosts = nil
+	case len(addrs) == 0:
 		return nil
 	}
-	u, err := upstream.New(upstream.Options{Resolvers: []string{"127.0.0.1:9"}, Hosts: map[string][]netip.Addr{r.Host: addrs},
-		Self: func() []netip.Addr { return nil }})
+	u, err := upstream.New(upstream.Options{Resolvers: []string{"127.0.0.1:9"}, Hosts: hosts, Self: func() []netip.Addr { return nil }})
 	if err != nil {
 		return &policy.Decision{Reason: policy.ResolveFailed, Message: err.Error()}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"sallyport/gateway"
 	"sallyport/gateway/inject"
 	"sallyport/policy"
 	"sallyport/policy/policyfile"
@@ -161,6 +162,9 @@ func (t *trial) judge(sandbox string, now time.Time, q policyfile.TestRequest) o
 		http.Header(r.Header).Set(name, t.shaped(sandbox, value))
 	}
 	r.Body = t.body(sandbox, r.Header, q.Body)
+	if r.Host == gateway.Name {
+		return outcome{decision: ofGateway(r.Port)}
+	}
 	e := t.bundle.Set.Explain(r)
 	out := outcome{decision: e.Decision, rules: e.Rules}
 	if e.Decision.Verdict == policy.Deny {
@@ -175,6 +179,14 @@ func (t *trial) judge(sandbox string, now time.Time, q policyfile.TestRequest) o
 		t.plan(&out, r, u, q)
 	}
 	return out
+}
+
+// ofGateway is what is decided of the gateway's own name, whatever a policy says.
+func ofGateway(port uint16) policy.Decision {
+	if port != 80 && port != 443 {
+		return policy.Decision{Reason: policy.PortNotAllowed, Message: gateway.Name + " answers on ports 80 and 443 only"}
+	}
+	return policy.Decision{Verdict: policy.Allow, Reason: policy.GatewayName}
 }
 
 // body reads the body that a test gives as the gateway reads one.
