@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,13 +76,14 @@ type Guard struct {
 	flags byte
 	id    uint32 // stream of the frame under way
 
-	payload []byte // of the frame under way, if it is a piece of a head or says a number
-	ends    bool   // the head under way ends its stream
-	itself  bool   // and depends on that
-	block   []byte // of the head under way
-	pieces  int    // frames of the head under way
-	open    uint32 // stream whose head is under way; 0: none
-	last    uint32 // newest stream
+	payload []byte   // of the frame under way, if it is a piece of a head or says a number
+	ends    bool     // the head under way ends its stream
+	itself  bool     // and depends on that
+	block   []byte   // of the head under way
+	pieces  int      // frames of the head under way
+	open    uint32   // stream whose head is under way; 0: none
+	last    uint32   // newest stream
+	sending []uint32 // streams on which the client may still send
 	fields  *hpack.Decoder
 
 	resets int
@@ -169,6 +171,7 @@ func (g *Guard) begin() error {
 		return errors.Join(g.report(Fault{TooLarge: true, Detail: "the request head is too large"}), ErrFlood)
 	}
 	if g.kind == frameReset {
+		g.ended(g.id)
 		return errors.Join(g.cancel(), g.reset())
 	}
 	return nil
@@ -244,12 +247,12 @@ func (g *Guard) judge() error {
 		return g.broken("the request head cannot be decoded")
 	}
 	if g.id <= g.last {
-		if len(h.pseudo) > 0 || !g.ends {
-			g.breaks("the trailers are malformed")
-		}
-		return nil
+		return g.again(&h)
 	}
 	g.last = g.id
+	if !g.ends {
+		g.sending = append(g.sending, g.id)
+	}
 	if fault := h.fault(); fault != nil {
 		return g.report(*fault)
 	}
@@ -259,4 +262,30 @@ func (g *Guard) judge() error {
 		return errors.Join(g.report(f), errors.New("http2: "+f.Detail))
 	}
 	return g.await(&h)
+}
+
+// again looks at a further head of a stream: trailers, or what comes on one that
+// has ended, for which the server resets it or closes the connection (RFC 9113,
+// section 5.1).
+func (g *Guard) again(h *request) error {
+	w := g.waits(g.id)
+	if !slices.Contains(g.sending, g.id) && (w == nil || w.gone) {
+		f := h.told("a request head on a stream that has ended")
+		f.Lost = len(h.pseudo) == 0 // trailers may be late only
+		return errors.Join(g.report(f), errors.New("http2: "+f.Detail))
+	}
+	if len(h.pseudo) > 0 || !g.ends {
+		g.breaks("the trailers are malformed")
+	}
+	if g.ends {
+		g.ended(g.id)
+	}
+	return nil
+}
+
+// ended takes note that nothing is to come on a stream any more.
+func (g *Guard) ended(id uint32) {
+	if i := slices.Index(g.sending, id); i >= 0 {
+		g.sending = slices.Delete(g.sending, i, i+1)
+	}
 }

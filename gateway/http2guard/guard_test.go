@@ -126,15 +126,18 @@ func serveHeld(t testing.TB, hold chan struct{}, streams int) *served {
 	return s
 }
 
-// ask sends a head in pieces of at most size bytes.
-func (s *served) ask(id uint32, size int, pairs []string) {
+// ask sends a head in pieces of at most size bytes, and ends the stream.
+func (s *served) ask(id uint32, size int, pairs []string) { s.write(id, true, size, pairs) }
+
+// write is ask, and ends the stream or leaves it open.
+func (s *served) write(id uint32, end bool, size int, pairs []string) {
 	s.block.Reset()
 	for i := 0; i+1 < len(pairs); i += 2 {
 		_ = s.enc.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1]}) // to memory
 	}
 	b := s.block.Bytes()
 	n := min(size, len(b))
-	_ = s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: b[:n], EndStream: true, EndHeaders: n == len(b)})
+	_ = s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: b[:n], EndStream: end, EndHeaders: n == len(b)})
 	for b = b[n:]; len(b) > 0; b = b[n:] {
 		n = min(size, len(b))
 		_ = s.framer.WriteContinuation(id, n == len(b), b[:n]) // the server may have closed

@@ -125,6 +125,9 @@ func (g *Guard) number() bool {
 
 // inspect looks at a frame that is no piece of a head, and is whole.
 func (g *Guard) inspect() {
+	if g.kind == frameData && g.flags&flagEndStream != 0 {
+		g.ended(g.id)
+	}
 	switch {
 	case g.kind == frameData && g.flags&flagPadded == 0:
 		w := g.waits(g.id)
@@ -152,6 +155,7 @@ const (
 func (g *Guard) refused(id, code uint32) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.ended(id)
 	for i, w := range g.waiting {
 		if w.id != id {
 			continue
