@@ -41,6 +41,9 @@ func (r *request) readHead() *policy.Decision {
 	if !strings.HasPrefix(r.path, "/") && r.path != "*" && r.method != http.MethodConnect {
 		return deny(policy.ProtocolError, "the request target is not a path")
 	}
+	if r.c.guard == nil && r.in.Method != http.MethodConnect && len(r.in.Header[":protocol"]) > 0 {
+		return deny(policy.Smuggling, "pseudo-header :protocol with a method other than CONNECT") // RFC 8441, section 4
+	}
 	return nil
 }
 

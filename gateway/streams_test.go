@@ -136,3 +136,52 @@ func TestHTTP2Floods(t *testing.T) {
 		})
 	}
 }
+
+// TestProtocolWithoutCONNECT: a request that names a protocol and is no CONNECT
+// (RFC 8441, section 4) is refused before it is decided, and its stream alone.
+func TestProtocolWithoutCONNECT(t *testing.T) {
+	l := newLab(t)
+	o := l.origin(t, "h2", "http/1.1")
+	l.allow("api.test", o.port)
+	l.load()
+	s, _ := l.framer(t, "api.test", o.port)
+	s.head(t, 1, true, ":method", "GET", ":protocol", "websocket", ":scheme", "https", ":path", "/hello", ":authority", "api.test")
+	if code := s.status(t, 1); code != "400" {
+		t.Errorf("status %s", code)
+	}
+	if e := l.denied(t, audit.KindHTTP, policy.Smuggling); e.HTTP.Method != "GET" || e.HTTP.Path != "/hello" {
+		t.Errorf("recorded %+v", e.HTTP)
+	}
+	s.head(t, 3, true, ":method", "GET", ":scheme", "https", ":path", "/hello", ":authority", "api.test")
+	if code := s.status(t, 3); code != "200" {
+		t.Errorf("status %s of another request", code)
+	}
+	if n := len(o.saw()); n != 1 {
+		t.Errorf("the origin saw %d requests", n)
+	}
+}
+
+// TestStreamUsedAgain: a request on a stream that has ended is recorded, once,
+// and the connection ends with it.
+func TestStreamUsedAgain(t *testing.T) {
+	l := newLab(t)
+	o := l.origin(t, "h2", "http/1.1")
+	l.allow("api.test", o.port)
+	l.load()
+	s, _ := l.framer(t, "api.test", o.port)
+	ask := func(path string) {
+		s.head(t, 1, true, ":method", "GET", ":scheme", "https", ":path", path, ":authority", "api.test")
+	}
+	ask("/hello")
+	if code := s.status(t, 1); code != "200" {
+		t.Fatalf("status %s", code)
+	}
+	ask("/again")
+	ended(t, s.Conn, 5*time.Second)
+	if e := l.denied(t, audit.KindHTTP, policy.Smuggling); e.HTTP.Method != "GET" || e.HTTP.Path != "/again" {
+		t.Errorf("recorded %+v", e.HTTP)
+	}
+	if n := l.toldOf(policy.Smuggling); n != 1 || len(o.saw()) != 1 {
+		t.Errorf("%d are recorded, the origin saw %d requests", n, len(o.saw()))
+	}
+}
