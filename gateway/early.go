@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"errors"
+	"fmt"
 	"net/http"
 	"net/textproto"
 	"sync"
@@ -13,13 +13,16 @@ type earlyHints struct {
 	mu      sync.Mutex // held while one is written
 	over    bool
 	invited bool
+	told    bool // that the body may be sent, by the upstream
 	count   int
 }
 
-// maxHints is how many informational answers one request may get.
+// maxHints is how many informational answers one request may get: net/http
+// leaves it to whoever passes them on to bound them, and has no bound on time
+// between two of them.
 const maxHints = 32
 
-var errTooManyHints = errors.New("too many informational answers")
+var errTooManyHints = fmt.Errorf("the upstream sent more than %d informational answers", maxHints)
 
 func (h *earlyHints) stop() {
 	h.mu.Lock()
@@ -50,11 +53,18 @@ func (x *exchange) interim(code int, fields textproto.MIMEHeader) error {
 	h, r := &x.early, x.r
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over || code == http.StatusContinue || code == http.StatusSwitchingProtocols || r.in.ProtoMajor == 1 && r.in.ProtoMinor == 0 {
+	if h.over {
+		return nil
+	}
+	if code == http.StatusContinue && !h.told {
+		h.told = true // for net/http, which waits for it
 		return nil
 	}
 	if h.count++; h.count > maxHints {
 		return errTooManyHints
+	}
+	if code == http.StatusContinue || code == http.StatusSwitchingProtocols || r.in.ProtoMajor == 1 && r.in.ProtoMinor == 0 {
+		return nil
 	}
 	x.maskEarly(http.Header(fields))
 	out := r.w.Header()

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"sallyport/audit"
@@ -56,6 +58,57 @@ func TestP3EarlyHints(t *testing.T) {
 			t.Errorf("h2 %v: hints %q, want %q", h2, hints, want)
 		}
 		mu.Unlock()
+	}
+}
+
+// TestHintsAreBounded: an upstream may send so many informational answers to one
+// request, of whatever kind; one more and it is told to have sent no valid answer.
+func TestHintsAreBounded(t *testing.T) {
+	l := newLab(t)
+	ln := listen(t)
+	s := &http.Server{ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return l.origins.Leaf(h.ServerName) }},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n, _ := strconv.Atoi(r.URL.Query().Get("n"))
+			code, _ := strconv.Atoi(r.URL.Query().Get("code"))
+			for range n {
+				w.WriteHeader(code)
+			}
+			w.WriteHeader(http.StatusOK)
+		})}
+	go func() { _ = s.ServeTLS(ln, "", "") }()
+	t.Cleanup(func() { _ = s.Close() })
+	l.allow("api.test", portOf(ln))
+	l.load()
+	for _, tt := range []struct{ code, n, passed, status int }{
+		{http.StatusProcessing, maxHints, maxHints, http.StatusOK},
+		{http.StatusEarlyHints, maxHints + 1, maxHints, http.StatusBadGateway},
+		{http.StatusContinue, maxHints + 1, 0, http.StatusOK},
+		{http.StatusContinue, maxHints + 2, 0, http.StatusBadGateway},
+	} {
+		for _, h2 := range []bool{false, true} {
+			var passed atomic.Int64
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error {
+				passed.Add(1)
+				return nil
+			}})
+			q, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://api.test:%d/?n=%d&code=%d", portOf(ln), tt.n, tt.code), nil)
+			must(t, err)
+			r, _, err := body(l.client(t, h2).Do(q))
+			must(t, err)
+			if r.StatusCode != tt.status || passed.Load() != int64(tt.passed) {
+				t.Errorf("h2 %v, %d times %d: %d, %d passed", h2, tt.n, tt.code, r.StatusCode, passed.Load())
+			}
+			if tt.status == http.StatusOK {
+				continue
+			}
+			e := l.await(t, "end", func(e *audit.Event) bool {
+				return e.Phase == audit.PhaseEnd && e.Req == r.Header.Get("X-Sallyport-Request")
+			})
+			if e.Error == nil || e.Error.Class != "protocol" || e.Error.Detail != errTooManyHints.Error() || r.Header.Get("X-Sallyport-Reason") != "upstream_protocol" {
+				t.Errorf("h2 %v, %d times %d: recorded %+v, told %s", h2, tt.n, tt.code, e.Error, r.Header.Get("X-Sallyport-Reason"))
+			}
+		}
 	}
 }
 

@@ -140,7 +140,7 @@ func upstreamOf(i upstream.Info) *audit.Upstream {
 
 // failureOf classes an error, in words that are safe to record and to show.
 func failureOf(err error) *audit.Error {
-	for own, class := range map[error]string{errUnaskedUpgrade: "protocol", errNoStatus: "protocol", errClientGone: "reset", errRelayIdle: "timeout", errStalled: "timeout"} {
+	for own, class := range map[error]string{errUnaskedUpgrade: "protocol", errNoStatus: "protocol", errTooManyHints: "protocol", errClientGone: "reset", errRelayIdle: "timeout", errStalled: "timeout"} {
 		if errors.Is(err, own) {
 			return &audit.Error{Class: class, Detail: own.Error()}
 		}

@@ -9,6 +9,8 @@ import (
 	"net"
 	"strings"
 	"syscall"
+
+	"golang.org/x/net/http2"
 )
 
 // Error is why an upstream could not be reached or did not answer. Its text
@@ -211,12 +213,16 @@ func contextError(err error) (class, detail string) {
 // list are passed on.
 func streamError(err error) (class, detail string) {
 	text := err.Error()
+	reset := struct{ part, class, detail string }{"stream error", "reset", "the server reset the stream"}
+	if e, ok := errors.AsType[http2.StreamError](err); ok && !byPeer(e) {
+		reset.class, reset.detail = "protocol", "HTTP/2 protocol error"
+	}
 	for _, s := range []struct{ part, class, detail string }{
 		{"response headers exceeded", "protocol", "response header too large"},
 		{"response header list", "protocol", "response header too large"},
 		{"malformed", "protocol", "malformed answer"},
 		{"GOAWAY", "reset", "the server ended the HTTP/2 connection"},
-		{"stream error", "reset", "the server reset the stream"},
+		reset,
 		{"client connection lost", "reset", "connection lost"},
 		{"server closed idle connection", "reset", "connection closed"},
 		{"connection broken", "reset", "connection broken"},

@@ -3,6 +3,7 @@ package upstream
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -228,5 +229,19 @@ func unprocessed(err error) bool {
 // of the request.
 func refusesRequest(err error) bool {
 	e, ok := errors.AsType[http2.StreamError](err)
-	return ok && e.Code == http2.ErrCodeProtocol
+	return ok && e.Code == http2.ErrCodeProtocol && byPeer(e)
+}
+
+// byPeer reports whether the peer has reset a stream, and not http2 because of
+// the peer's answer.
+func byPeer(e http2.StreamError) bool {
+	return e.Cause != nil && e.Cause.Error() == "received from peer" // which http2 does not export
+}
+
+// withCause returns an error that unwraps to why http2 has reset a stream, too.
+func withCause(err error) error {
+	if e, ok := errors.AsType[http2.StreamError](err); ok && e.Cause != nil && !byPeer(e) {
+		return fmt.Errorf("%w: %w", e.Cause, err)
+	}
+	return err
 }

@@ -116,7 +116,7 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 		if refusesRequest(err) {
 			err = &Error{Class: "protocol", Detail: "the upstream refuses the request", Err: err}
 		}
-		return nil, p.u.failed(t.target, wrap(err))
+		return nil, p.u.failed(t.target, wrap(withCause(err)))
 	}
 	withoutBody(resp)
 	if t.body != nil {
