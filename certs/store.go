@@ -40,7 +40,7 @@ func LoadOrCreate(dir string, o Options) (*CA, error) {
 	}
 	defer unlock()
 
-	key, err := readKey(filepath.Join(dir, keyFile))
+	key, err := readKey(filepath.Join(dir, keyFile), true)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func LoadOrCreate(dir string, o Options) (*CA, error) {
 		}
 		return c, c.write(dir)
 	case key == nil:
-		return nil, fmt.Errorf("ca %s: its key %s is missing: restore it, or remove the certificate to make a new CA that every sandbox must trust anew", filepath.Join(dir, certFile), keyFile)
+		return nil, errNoKey(filepath.Join(dir, certFile))
 	}
 	c := &CA{cert: cert, key: key}
 	if err := c.check(o.now()); err != nil {
@@ -70,13 +70,17 @@ func LoadOrCreate(dir string, o Options) (*CA, error) {
 	return c, nil
 }
 
+func errNoKey(cert string) error {
+	return fmt.Errorf("ca %s: its key %s is missing: restore it, or remove the certificate to make a new CA that every sandbox must trust anew", cert, keyFile)
+}
+
 // check reports why the CA could not sign a leaf that clients accept.
 func (c *CA) check(now time.Time) error {
 	const replace = "remove ca.pem and ca.key to make a new one, or restore the right file"
 	switch {
 	case !c.cert.BasicConstraintsValid || !c.cert.IsCA || c.cert.KeyUsage&x509.KeyUsageCertSign == 0:
 		return fmt.Errorf("not a certificate authority: %s", replace)
-	case !c.key.PublicKey.Equal(c.cert.PublicKey):
+	case c.key != nil && !c.key.PublicKey.Equal(c.cert.PublicKey):
 		return fmt.Errorf("does not belong to %s: %s", keyFile, replace)
 	case now.After(c.cert.NotAfter):
 		return fmt.Errorf("ended on %s: rotate it with `sallyport ca rotate`", c.cert.NotAfter.UTC().Format(time.DateOnly))
@@ -103,9 +107,10 @@ func (c *CA) write(dir string) error {
 	return nil
 }
 
-// readKey reads a key that only its owner can read. The check is made on the
-// open file, so the file that was checked is the one that is read.
-func readKey(path string) (*ecdsa.PrivateKey, error) {
+// readKey reads a key that only its owner can read, and that, if it is to sign,
+// is this user's or root's. The check is made on the open file, so the file that
+// was checked is the one that is read.
+func readKey(path string, toSign bool) (*ecdsa.PrivateKey, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("ca key: %w", err)
@@ -121,7 +126,7 @@ func readKey(path string) (*ecdsa.PrivateKey, error) {
 	if perm := info.Mode().Perm(); perm&0o077 != 0 {
 		return nil, fmt.Errorf("ca key %s: mode %04o lets others read it: assume that it is known, remove it and %s to make a new CA, or `chmod 600` it if you are sure that nobody has", path, perm, certFile)
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && toSign && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
 		return nil, fmt.Errorf("ca key %s: belongs to user %d, who can read it: `chown` it to the user that runs sallyport", path, st.Uid)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFile))

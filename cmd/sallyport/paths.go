@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -49,17 +50,26 @@ func makeState(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return &exit{code: exitFailed, err: fmt.Errorf("state folder: %w", err), hint: "name another with --state or XDG_STATE_HOME"}
 	}
-	info, err := os.Stat(dir)
+	info, err := closedFolder(dir)
 	if err != nil {
-		return fmt.Errorf("state folder: %w", err)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return &exit{code: exitFailed, err: fmt.Errorf("state folder %s is open to other users (mode %04o)", dir, info.Mode().Perm()),
-			hint: "chmod 0700 " + dir}
+		return err
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
 		return &exit{code: exitFailed, err: fmt.Errorf("state folder %s belongs to user %d, who could read the keys in it; this is user %d", dir, st.Uid, os.Geteuid()),
 			hint: fmt.Sprintf("name another folder (state in the daemon file, --state of run), or give it over: chown -R %d %s", os.Geteuid(), dir)}
 	}
 	return nil
+}
+
+// closedFolder looks at a state folder, which only its owner may enter.
+func closedFolder(dir string) (fs.FileInfo, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("state folder: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, &exit{code: exitFailed, err: fmt.Errorf("state folder %s is open to other users (mode %04o)", dir, info.Mode().Perm()),
+			hint: "chmod 0700 " + dir}
+	}
+	return info, nil
 }
