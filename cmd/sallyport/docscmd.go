@@ -16,6 +16,9 @@ func docsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "docs DIR", Short: "Write the manual pages and the completions of shells to a folder", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := notDash("docs", args[0]); err != nil {
+				return err
+			}
 			root := cmd.Root()
 			root.InitDefaultHelpCmd()
 			root.InitDefaultCompletionCmd()

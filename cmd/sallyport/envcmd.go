@@ -63,6 +63,9 @@ func (f *envFlags) print() error {
 	if f.dir == "" {
 		return usage("env: --dir is required: a folder for the trust files, to be mounted into the sandbox")
 	}
+	if err := notDash("--dir", f.dir); err != nil {
+		return err
+	}
 	l, snap, err := f.load()
 	if err != nil {
 		return err
@@ -119,7 +122,9 @@ func (f *envFlags) write(sandbox, at string, env map[string]string) error {
 		return err
 	case "docker":
 		for _, k := range slices.Sorted(maps.Keys(env)) {
-			fmt.Printf("%s=%s\n", k, env[k])
+			if err := put("%s=%s\n", k, env[k]); err != nil {
+				return err
+			}
 		}
 		return nil
 	case "compose":

@@ -16,8 +16,11 @@ func initCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "init [PATH]",
 		Short: "Write a commented starter policy and say what to do next",
+		Long: `Write a commented starter policy to a file, ./sallyport.hcl unless another is
+named, and say what to do next; to standard output where it is called -.`,
 		Example: `  sallyport init
-  sallyport init policy/agents.hcl`,
+  sallyport init policy/agents.hcl
+  sallyport init - | ssh gateway tee /etc/sallyport/policy.d/agents.hcl`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := "sallyport.hcl"
@@ -30,6 +33,9 @@ func initCommand() *cobra.Command {
 }
 
 func writeStarter(path string) error {
+	if path == dash {
+		return put("%s", policyfile.Starter())
+	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() || strings.HasSuffix(path, "/") {
 		path = filepath.Join(path, "sallyport.hcl")
 	}
@@ -47,11 +53,10 @@ func writeStarter(path string) error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	fmt.Printf(`%[1]s is written. Next:
+	return put(`%[1]s is written. Next:
   1. read it, and change what the sandbox may reach
   2. sallyport secret check --policy %[1]s --all        can the secrets be had?
   3. sallyport run --policy %[1]s -- bash               a shell in the sandbox
   4. sallyport tail -f --blocked                        what was refused, in another terminal
 `, path)
-	return nil
 }

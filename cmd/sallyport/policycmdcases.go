@@ -53,6 +53,9 @@ func (f *casesFlags) test(args []string) error {
 	if err != nil {
 		return usage("--run %s: not a regular expression", f.run)
 	}
+	if err := notDash("--junit", f.junit); err != nil {
+		return err
+	}
 	b, err := f.bundle(args)
 	if err != nil {
 		return err

@@ -137,7 +137,7 @@ func (f *learnFlags) write(doc policy.Document, list []policy.Blocked, out *os.F
 // openOut makes the file that is to take the place of the one named, before
 // the command runs: afterwards it would be too late to say that it cannot be.
 func (f *learnFlags) openOut() (*os.File, error) {
-	if f.out == "" {
+	if f.out == "" || f.out == dash {
 		return nil, nil
 	}
 	if info, err := os.Stat(f.out); err == nil && !info.Mode().IsRegular() {
