@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,7 +36,7 @@ func alertListCommand() *cobra.Command {
 }
 
 func printAlerts(a apiAlerts) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	w := newTable()
 	fmt.Fprintln(w, "ALERT\tSEVERITY\tCOUNT\tSINCE\tLAST\tMESSAGE")
 	for _, x := range a.Active {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\n", x.Name, x.Severity, x.Count, clock(x.FirstSeen), clock(x.LastSeen), audit.Escape(x.Message, 120))
@@ -107,11 +105,14 @@ func testAlert(ctx context.Context, s alertSetup, name string) error {
 			err := deliverOnce(ctx, n.sink, notice)
 			if err != nil {
 				failed++
-				fmt.Printf("FAIL  %s: %v\n", n.name, err)
-				continue
+				err = put("FAIL  %s: %v\n", n.name, err)
+			} else {
+				sent++
+				err = put("ok    %s\n", n.name)
 			}
-			sent++
-			fmt.Printf("ok    %s\n", n.name)
+			if err != nil {
+				return err
+			}
 		}
 	}
 	switch {
@@ -159,8 +160,7 @@ func alertMuteCommand() *cobra.Command {
 			if err := f.call(http.MethodPost, "/v1/alerts/mutes", m, &out); err != nil || f.json {
 				return err
 			}
-			fmt.Printf("%s until %s\n", out.ID, clock(out.Until))
-			return nil
+			return put("%s until %s\n", out.ID, clock(out.Until))
 		}}
 	f.add(cmd)
 	spanVar(cmd.Flags(), &long, "for", "how long, as 2h or 7d")

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -124,7 +123,7 @@ func statsCommand() *cobra.Command {
 }
 
 func printStats(s audit.Summary) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	w := newTable()
 	fmt.Fprintf(w, "decisions\t%d\tallowed\t%d\tblocked\t%d\talerts\t%d\n", s.Decisions, s.Allowed, s.Blocked, s.Alerts)
 	if len(s.Bins) > 0 {
 		fmt.Fprintf(w, "by time\t%s\tfrom %s, %s each\n", audit.Sparkline(s.Bins), s.From.Local().Format("2006-01-02 15:04"), s.Step)
@@ -222,14 +221,15 @@ func verifyLogs(state, key string, dirs []string, asJSON bool) error {
 		case err != nil && !errors.As(err, &broken):
 			return err
 		case asJSON:
-			if err := json.NewEncoder(os.Stdout).Encode(report); err != nil {
-				return err
-			}
+			err = json.NewEncoder(os.Stdout).Encode(report)
 		case broken != nil:
-			fmt.Printf("%s: BROKEN: %v\n", dir, broken)
+			err = put("%s: BROKEN: %v\n", dir, broken)
 		default:
-			fmt.Printf("%s: ok: %s in %s, seq %d to %d, head %s\n%s", dir, several(report.Records, "record"), several(report.Segments, "segment"),
+			err = put("%s: ok: %s in %s, seq %d to %d, head %s\n%s", dir, several(report.Records, "record"), several(report.Segments, "segment"),
 				report.FirstSeq, report.LastSeq, report.Head, signedText(report))
+		}
+		if err != nil {
+			return err
 		}
 		failed = failed || broken != nil
 	}

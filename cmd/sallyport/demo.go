@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,6 +37,9 @@ const demoSecret = "sk-live-4f9d2c7e1b8a"
 // demoTime bounds the whole tour.
 const demoTime = 2 * time.Minute
 
+// demoEnd bounds how long a sandbox of a tour that is stopped may take to end.
+const demoEnd = 10 * time.Second
+
 // tour is one run of the demo.
 type tour struct {
 	dir    string // policy, origin's CA, state
@@ -57,13 +62,27 @@ func demo() error {
 	if _, err := exec.LookPath("curl"); err != nil {
 		return &exit{code: exitFailed, err: errors.New("the demo runs curl, which is not installed"), hint: "apt-get install curl"}
 	}
+	stops := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup
+		stops = append(stops, syscall.SIGHUP)
+	}
+	stopped, release := signal.NotifyContext(context.Background(), stops...)
+	defer release()
 	dir, err := os.MkdirTemp("", "sallyport-demo-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithTimeout(context.Background(), demoTime)
+	ctx, cancel := context.WithTimeout(stopped, demoTime)
 	defer cancel()
+	err = tourIn(ctx, dir)
+	if stopped.Err() != nil { // what went wrong after it is of no interest
+		err = errors.New("the demo was stopped before its end")
+	}
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// tourIn makes the whole tour, with dir for its files.
+func tourIn(ctx context.Context, dir string) error {
 	origin, err := startDemoOrigin()
 	if err != nil {
 		return err
@@ -83,15 +102,14 @@ func demo() error {
 	if err := t.probe(ctx); err != nil {
 		return &exit{code: exitFailed, err: fmt.Errorf("probe: %w", err)}
 	}
-	fmt.Printf("\nAll %d attempts, and those of the probe, ended as they must, in %.1f s. The key never entered a sandbox.\n", len(steps), time.Since(began).Seconds())
-	return nil
+	return put("\nAll %d attempts, and those of the probe, ended as they must, in %.1f s. The key never entered a sandbox.\n", len(steps), time.Since(began).Seconds())
 }
 
 // prepare writes the policy and the origin's CA, and shows the policy.
 func (t *tour) prepare() error {
 	policy := demoPolicy(t.origin.port)
-	fmt.Printf("The policy of the sandbox:\n\n%s\n", indent(policy))
 	return errors.Join(
+		put("The policy of the sandbox:\n\n%s\n", indent(policy)),
 		os.WriteFile(t.path("policy.hcl"), []byte(policy), 0o600),
 		os.WriteFile(t.path("origin-ca.pem"), t.origin.caPEM, 0o600),
 		os.Mkdir(t.path("state"), 0o700),
@@ -108,9 +126,7 @@ func (t *tour) step(ctx context.Context, n int, s demoStep) error {
 		args = append(args, "--host", name+"=127.0.0.1")
 	}
 	args = append(args, "--", "sh", "-c", s.shell)
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
-	cmd.Args[0] = os.Args[0]
-	cmd.Env = append(os.Environ(), "DEMO_REAL_KEY="+demoSecret)
+	cmd := demoCommandOf(ctx, args)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	runErr := cmd.Run()
@@ -122,8 +138,22 @@ func (t *tour) step(ctx context.Context, n int, s demoStep) error {
 	if err != nil {
 		return errors.Join(err, errors.New(out.String()))
 	}
-	t.show(n, s, out.String(), events)
+	if err := t.show(n, s, out.String(), events); err != nil {
+		return err
+	}
 	return s.check(out.String(), t.origin.received(), events)
+}
+
+// demoCommandOf is this program again. When the tour is stopped it gets the time
+// to end its sandbox.
+func demoCommandOf(ctx context.Context, args []string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), "DEMO_REAL_KEY="+demoSecret)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the probe has a child of its own, which ends with it
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = demoEnd
+	return cmd
 }
 
 // newest reads the log of the run that ended last.
@@ -148,23 +178,25 @@ func (t *tour) newest(ctx context.Context) ([]*audit.Event, error) {
 }
 
 // show prints a step.
-func (t *tour) show(n int, s demoStep, out string, events []*audit.Event) {
+func (t *tour) show(n int, s demoStep, out string, events []*audit.Event) error {
+	var b strings.Builder
 	title := fmt.Sprintf("%d. %s", n, s.title)
 	if t.color {
 		title = "\x1b[1m" + title + "\x1b[0m"
 	}
-	fmt.Printf("\n%s\n   sandbox$ %s\n%s", title, s.shell, indent(strings.TrimSpace(out)+"\n"))
+	fmt.Fprintf(&b, "\n%s\n   sandbox$ %s\n%s", title, s.shell, indent(strings.TrimSpace(out)+"\n"))
 	if got := t.origin.received(); len(got) > 0 {
-		fmt.Printf("   origin received  Authorization: %s\n", strings.Join(got, ", "))
+		fmt.Fprintf(&b, "   origin received  Authorization: %s\n", strings.Join(got, ", "))
 	} else {
-		fmt.Println("   origin received  nothing")
+		b.WriteString("   origin received  nothing\n")
 	}
 	for _, e := range events {
 		if e.Phase == audit.PhaseDecision && (e.Kind == s.kind || e.Verdict == "deny") {
-			fmt.Print("   audit  ")
-			audit.Compact(os.Stdout, e, t.color)
+			b.WriteString("   audit  ")
+			audit.Compact(&b, e, t.color)
 		}
 	}
+	return put("%s", b.String())
 }
 
 // check compares what happened with what must.

@@ -42,12 +42,15 @@ func doctor(asJSON bool) error {
 		case !f.OK:
 			mark = "note"
 		}
-		fmt.Printf("%s  %-30s %s\n", mark, f.Name, f.Detail)
+		text := fmt.Sprintf("%s  %-30s %s\n", mark, f.Name, f.Detail)
 		if !f.OK && f.Needed != "" {
-			fmt.Printf("      `sallyport %s` needs it\n", f.Needed)
+			text += fmt.Sprintf("      `sallyport %s` needs it\n", f.Needed)
 		}
 		if !f.OK && f.Hint != "" {
-			fmt.Printf("      -> %s\n", f.Hint)
+			text += fmt.Sprintf("      -> %s\n", f.Hint)
+		}
+		if err := put("%s", text); err != nil {
+			return err
 		}
 	}
 	switch {

@@ -91,7 +91,12 @@ func execute(args []string) int {
 	silenceStandardLog()
 	root := newRoot()
 	root.SetArgs(longFlags(root, args))
+	out := &remembering{w: os.Stdout}
+	root.SetOut(out)
 	err := root.Execute()
+	if failure := out.failure(); failure != nil {
+		err = failure
+	}
 	if err == nil {
 		return 0
 	}

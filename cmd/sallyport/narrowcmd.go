@@ -48,8 +48,7 @@ is held until its time is over or it is removed, also when nobody is in it.`,
 			if err := f.call(http.MethodPost, "/v1/sandboxes", in, &out); err != nil || f.json {
 				return err
 			}
-			fmt.Println(out.ID)
-			return nil
+			return put("%s\n", out.ID)
 		}}
 	fs := cmd.Flags()
 	fs.StringVar(&in.Parent, "parent", "", "sandbox of the policy that is narrowed")

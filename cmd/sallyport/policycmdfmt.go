@@ -100,7 +100,9 @@ func (f *fmtFlags) tell(path string, was, now []byte) error {
 			return err
 		}
 	} else if !f.diff {
-		fmt.Println(path)
+		if err := put("%s\n", path); err != nil {
+			return err
+		}
 	}
 	if f.diff && !f.json {
 		if _, err := os.Stdout.WriteString(unified(path, string(was), string(now))); err != nil {

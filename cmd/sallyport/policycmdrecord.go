@@ -45,8 +45,11 @@ func (f *explainFlags) explainRecord() error {
 		}
 	}
 	if !f.json {
-		audit.Compact(os.Stdout, e, useColor(os.Stdout))
-		fmt.Println()
+		var line strings.Builder
+		audit.Compact(&line, e, useColor(os.Stdout))
+		if err := put("%s\n", line.String()); err != nil {
+			return err
+		}
 	}
 	f.sha256 = b.Set.SHA256()
 	out := earlier(b.Set, f.sandbox, e)

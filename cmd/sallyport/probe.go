@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -325,7 +324,7 @@ func (r probeResult) isAbout(e *audit.Event) bool {
 
 func (f *probeFlags) report(all []probed) error {
 	broken := 0
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	w := newTable()
 	if !f.json {
 		fmt.Fprintln(w, "PROMISE\tHELD\tATTEMPT\tWHAT IT SAW\tREASON\tRECORD")
 	}

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 )
 
@@ -18,9 +16,7 @@ func (t *tour) probe(ctx context.Context) error {
 	for _, name := range demoHosts() {
 		args = append(args, "--run-flag=--host="+name+"=127.0.0.1")
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
-	cmd.Args[0] = os.Args[0]
-	cmd.Env = append(os.Environ(), "DEMO_REAL_KEY="+demoSecret)
+	cmd := demoCommandOf(ctx, args)
 	var out, failed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failed
 	err := cmd.Run()
@@ -28,7 +24,9 @@ func (t *tour) probe(ctx context.Context) error {
 	if t.color {
 		title = "\x1b[1m" + title + "\x1b[0m"
 	}
-	fmt.Printf("\n%s\n%s", title, indent(out.String()))
+	if printed := put("\n%s\n%s", title, indent(out.String())); printed != nil {
+		return printed
+	}
 	switch got := t.origin.received(); {
 	case err != nil:
 		return errors.Join(err, errors.New(strings.TrimSpace(failed.String())))

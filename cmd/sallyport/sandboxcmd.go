@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -126,7 +125,9 @@ func (f *controlFlags) failure(resp *http.Response, data []byte) error {
 	}
 	for i, d := range e.Diagnostics {
 		if f.json || f.jsonDiagnostics {
-			fmt.Println(string(d))
+			if err := put("%s\n", d); err != nil {
+				return err
+			}
 			continue
 		}
 		if i > 0 {
@@ -175,8 +176,7 @@ sallyport.sandbox.`,
 			if err := f.call(http.MethodPost, "/v1/sandboxes", in, &out); err != nil || f.json {
 				return err
 			}
-			fmt.Println(out.ID)
-			return nil
+			return put("%s\n", out.ID)
 		}}
 	attach.Flags().StringVar(&in.Sandbox, "sandbox", "", "sandbox of the policy")
 	attach.Flags().StringVar(&in.NetNS, "netns", "", "name below /run/netns, or path")
@@ -257,7 +257,7 @@ func (f *controlFlags) list() error {
 	if err := f.call(http.MethodGet, "/v1/sandboxes", nil, &out); err != nil || f.json {
 		return err
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	w := newTable()
 	fmt.Fprintln(w, "ID\tNAME\tPOLICY\tLABELS")
 	for _, sb := range out {
 		labels := make([]string, 0, len(sb.Labels))
@@ -277,8 +277,7 @@ func reloadCommand() *cobra.Command {
 			if err := f.call(http.MethodPost, "/v1/reload", nil, &out); err != nil || f.json {
 				return err
 			}
-			fmt.Printf("generation %d, sha256 %s\n", out.Policy.Generation, out.Policy.SHA256)
-			return nil
+			return put("generation %d, sha256 %s\n", out.Policy.Generation, out.Policy.SHA256)
 		}}
 	f.add(cmd)
 	return cmd
@@ -286,5 +285,5 @@ func reloadCommand() *cobra.Command {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Run: func(*cobra.Command, []string) { fmt.Println("sallyport", version()) }}
+		RunE: func(*cobra.Command, []string) error { return put("sallyport %s\n", version()) }}
 }

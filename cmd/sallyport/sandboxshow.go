@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -24,7 +25,8 @@ func (f *controlFlags) show(w io.Writer, id string) error {
 // write writes the sandbox for people. Its variables are written as a shell
 // takes them.
 func (sb *apiSandbox) write(w io.Writer) error {
-	tab := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	var b bytes.Buffer
+	tab := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tab, "sandbox\t%s\n", sb.Name)
 	fmt.Fprintf(tab, "id\t%s\n", sb.ID)
 	fmt.Fprintf(tab, "policy\tsandbox %q\n", sb.Policy)
@@ -40,11 +42,12 @@ func (sb *apiSandbox) write(w io.Writer) error {
 	if err := tab.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\n# to set in it (sallyport env writes the files that these name)")
+	fmt.Fprintln(&b, "\n# to set in it (sallyport env writes the files that these name)")
 	for _, name := range slices.Sorted(maps.Keys(sb.Env)) {
-		fmt.Fprintf(w, "export %s=%s\n", name, shellQuoted(sb.Env[name]))
+		fmt.Fprintf(&b, "export %s=%s\n", name, shellQuoted(sb.Env[name]))
 	}
-	_, err := fmt.Fprintln(w, "\n# the authority that it has to trust: --json has it as ca; sallyport ca export prints it")
+	fmt.Fprintln(&b, "\n# the authority that it has to trust: --json has it as ca; sallyport ca export prints it")
+	_, err := b.WriteTo(w)
 	return err
 }
 

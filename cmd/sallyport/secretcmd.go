@@ -82,12 +82,16 @@ func (f *secretFlags) check(names []string) error {
 		if s == nil {
 			return noSecret(name)
 		}
-		if err := f.fetch(snap.Secrets, name); err != nil {
+		err := f.fetch(snap.Secrets, name)
+		if err != nil {
 			failed++
-			fmt.Printf("FAIL  %s (%s, %s): %v\n", name, s.Source.Kind, s.Pos, err)
-			continue
+			err = put("FAIL  %s (%s, %s): %v\n", name, s.Source.Kind, s.Pos, err)
+		} else {
+			err = put("ok    %s (%s, %s)\n", name, s.Source.Kind, s.Pos)
 		}
-		fmt.Printf("ok    %s (%s, %s)\n", name, s.Source.Kind, s.Pos)
+		if err != nil {
+			return err
+		}
 	}
 	if failed > 0 {
 		return &exit{code: exitFailed, err: fmt.Errorf("%d of %d secrets cannot be had", failed, len(names))}

@@ -62,8 +62,7 @@ func (f *secretFlags) change(name, verb string, write func(age.Config) error) er
 	if err := write(ageConfig(s.Source.Attrs)); err != nil {
 		return &exit{code: exitFailed, err: fmt.Errorf("secret %q: %w", name, err)}
 	}
-	fmt.Printf("%-5s %s (%s, %s)\n", verb, name, s.Source.Kind, s.Pos)
-	return nil
+	return put("%-5s %s (%s, %s)\n", verb, name, s.Source.Kind, s.Pos)
 }
 
 func noSecret(name string) error {

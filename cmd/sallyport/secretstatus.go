@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"sallyport/secrets"
@@ -115,7 +114,7 @@ func (f *secretFlags) list() error {
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	w := newTable()
 	row := func(cells ...string) {
 		if standing == nil {
 			cells = cells[:5]

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -67,7 +66,9 @@ func (f *tailFlags) watch(ctx context.Context, paths []string) error {
 		return err
 	}
 	for _, text := range m.printed {
-		fmt.Println(strings.TrimRight(text, "\n"))
+		if err := put("%s\n", strings.TrimRight(text, "\n")); err != nil {
+			return err
+		}
 	}
 	return m.err
 }
