@@ -169,7 +169,7 @@ func TestDialWhenClosed(t *testing.T) {
 	if _, err := u.Route(t.Context(), Target{Host: "x.test", Port: 443}, nil); !errors.Is(err, errClosed) {
 		t.Error(err)
 	}
-	if _, err := u.Transport("s1").transport(Target{}, false); !errors.Is(err, errClosed) {
+	if _, err := u.Transport("s1").transport(Target{}, wideHTTP2); !errors.Is(err, errClosed) {
 		t.Error(err)
 	}
 }

@@ -14,9 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
 const (
@@ -27,12 +26,6 @@ const (
 	continueTimeout = 2 * time.Second
 	// maxIdle bounds the idle connections of a sandbox with one set of ranges.
 	maxIdle = 512
-	// streamWindow is how much of a response an HTTP/2 stream may run ahead of
-	// a sandbox that reads slowly, in bytes, and connWindow all of a connection
-	// together. A thousand that are not read stay within the latter, and stop no
-	// other.
-	streamWindow = 256 << 10
-	connWindow   = 256 << 20
 	// pingAfter and pingTimeout find an HTTP/2 connection that is dead.
 	pingAfter   = 30 * time.Second
 	pingTimeout = 15 * time.Second
@@ -66,13 +59,25 @@ type Pool struct {
 	transports map[transportKey]*transport
 	conns      map[*conn]struct{}
 	offerBoth  map[string]struct{} // hosts and ports that did not agree on HTTP/1.1
+
+	wide atomic.Int32 // trips that have a wide window
 }
 
 // transportKey tells apart what must not share connections.
 type transportKey struct {
 	target string // ranges and client certificate, see key
-	http1  bool   // only HTTP/1.1 is offered
+	offer  offer
 }
+
+// offer is what an upstream is offered.
+type offer uint8
+
+// Offers.
+const (
+	wideHTTP2   offer = iota // HTTP/1.1 as well
+	narrowHTTP2              // likewise
+	onlyHTTP1
+)
 
 func newPool(u *Upstream, sandboxID string) *Pool {
 	return &Pool{
@@ -110,9 +115,7 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	t.report(resp)
 	if err != nil {
-		if t.body != nil {
-			t.body.close()
-		}
+		t.end()
 		if refusesRequest(err) {
 			err = &Error{Class: "protocol", Detail: "the upstream refuses the request", Err: err}
 		}
@@ -121,9 +124,13 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	withoutBody(resp)
 	if t.body != nil {
 		t.body.seal()
-		if resp.StatusCode != http.StatusSwitchingProtocols {
-			resp.Body = &response{ReadCloser: resp.Body, request: t.body}
-		}
+	}
+	if resp.ProtoMajor != 2 {
+		t.narrow()
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols && (t.body != nil || t.wide.Load()) {
+		t.answer = resp.Body
+		resp.Body = (*response)(t)
 	}
 	return resp, nil
 }
@@ -138,13 +145,13 @@ func (p *Pool) prepare(req *http.Request) (*trip, error) {
 	if r.Sandbox != p.sandbox || !leadsTo(req.URL, r.Target) {
 		return nil, errWrongRoute
 	}
-	t := &trip{target: r.Target, info: a.Info, start: time.Now(),
+	t := &trip{pool: p, target: r.Target, info: a.Info, start: time.Now(),
 		http1: req.ProtoMajor == 1 && req.URL.Scheme == "https" && req.Header["Upgrade"] == nil && !p.refusedHTTP1(req.URL.Host)}
+	t.out = req.WithContext(t.trace(req.Context(), a))
 	var err error
-	if t.transport, err = p.transport(r.Target, t.http1); err != nil {
+	if t.transport, err = t.choose(); err != nil {
 		return nil, err
 	}
-	t.out = req.WithContext(t.trace(req.Context(), a))
 	if _, ok := req.Header["User-Agent"]; !ok { // an empty one keeps net/http from adding its own
 		t.out.Header = req.Header.Clone()
 		if t.out.Header == nil {
@@ -194,7 +201,8 @@ func (p *Pool) refusedHTTP1(host string) bool {
 
 // withHTTP2 repeats a trip of which nothing was sent.
 func (p *Pool) withHTTP2(t *trip, refusal error) (*http.Response, error) {
-	transport, err := p.transport(t.target, false)
+	t.http1 = false
+	transport, err := t.choose()
 	if err != nil {
 		return nil, refusal
 	}
@@ -204,7 +212,7 @@ func (p *Pool) withHTTP2(t *trip, refusal error) (*http.Response, error) {
 	}
 	p.offerBoth[t.out.URL.Host] = struct{}{}
 	p.mu.Unlock()
-	t.transport, t.http1 = transport, false
+	t.transport = transport
 	if !t.rewind() {
 		return nil, refusal
 	}
@@ -235,8 +243,8 @@ func leadsTo(u *url.URL, t Target) bool {
 
 // transport returns the transport for a target's ranges, which offers HTTP/1.1
 // alone or HTTP/2 as well.
-func (p *Pool) transport(t Target, http1 bool) (*transport, error) {
-	k := transportKey{key(t), http1}
+func (p *Pool) transport(t Target, o offer) (*transport, error) {
+	k := transportKey{key(t), o}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -250,7 +258,7 @@ func (p *Pool) transport(t Target, http1 bool) (*transport, error) {
 			clear(p.transports)
 		}
 		var err error
-		if tr, err = p.newTransport(t.Certificate, http1); err != nil {
+		if tr, err = p.newTransport(t.Certificate, o); err != nil {
 			p.mu.Unlock()
 			closeIdle(gone)
 			return nil, err
@@ -295,59 +303,6 @@ func key(t Target) string {
 		parts = append(parts, hex.EncodeToString(sum.Sum(nil)))
 	}
 	return strings.Join(slices.Compact(parts), " ")
-}
-
-// transport is where requests that may share connections go.
-type transport struct {
-	*http.Transport
-	http2 *http2Conns // nil where HTTP/1.1 alone is offered
-}
-
-// newTransport returns a transport that dials the route of the request. An
-// upgrade to WebSocket goes over a connection of its own on which only
-// HTTP/1.1 was offered; net/http keeps those apart. A session that was begun
-// with a client certificate is resumed with it alone.
-func (p *Pool) newTransport(client *tls.Certificate, http1 bool) (*transport, error) {
-	config := &tls.Config{RootCAs: p.u.roots, MinVersion: tls.VersionTLS12, ClientSessionCache: p.tickets}
-	if client != nil {
-		config.Certificates, config.ClientSessionCache = []tls.Certificate{*client}, tls.NewLRUClientSessionCache(0)
-	}
-	if http1 {
-		config.NextProtos = []string{protoHTTP1} // said, so that a server that has only HTTP/2 can refuse
-		config.VerifyConnection = confirmsHTTP1
-	} else {
-		config.NextProtos = []string{http2.NextProtoTLS, protoHTTP1}
-	}
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(!http1)
-	t := &transport{Transport: &http.Transport{
-		Proxy:                  nil, // none, not the environment's
-		DialContext:            p.dial,
-		TLSClientConfig:        config,
-		TLSHandshakeTimeout:    p.u.tlsTimeout,
-		DisableCompression:     true,
-		MaxIdleConns:           maxIdle,
-		MaxIdleConnsPerHost:    p.u.maxIdlePerHost,
-		IdleConnTimeout:        p.u.idleTimeout,
-		ResponseHeaderTimeout:  p.u.headerTimeout,
-		ExpectContinueTimeout:  continueTimeout,
-		MaxResponseHeaderBytes: maxResponseHeader,
-		ForceAttemptHTTP2:      !http1,
-		Protocols:              &protocols,
-		HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerStream:     streamWindow,
-			MaxReceiveBufferPerConnection: connWindow,
-			SendPingTimeout:               pingAfter,
-			PingTimeout:                   pingTimeout,
-		},
-	}}
-	if http1 {
-		return t, nil
-	}
-	var err error
-	t.http2, err = newHTTP2Conns(t.Transport)
-	return t, err
 }
 
 // dial connects for a transport. The request that asked for the connection

@@ -318,7 +318,7 @@ func TestCloseSandboxCutsItsConnections(t *testing.T) {
 	if u.Transport("s1") == pool {
 		t.Error("the next life has the pool of the last")
 	}
-	if _, err := pool.transport(o.target(), false); !errors.Is(err, errClosed) {
+	if _, err := pool.transport(o.target(), wideHTTP2); !errors.Is(err, errClosed) {
 		t.Errorf("closed pool: %v", err)
 	}
 }

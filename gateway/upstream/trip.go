@@ -115,6 +115,7 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 
 // trip is one request on its way, with all its attempts.
 type trip struct {
+	pool      *Pool
 	transport *transport
 	target    Target
 	http1     bool // HTTP/1.1 alone is offered
@@ -122,6 +123,8 @@ type trip struct {
 	body      *body // nil without one
 	info      *Info // nil if nobody asked
 	start     time.Time
+	wide      atomic.Bool   // it has a place among those of wide windows
+	answer    io.ReadCloser // the response's body; nil: nothing is done with it
 
 	mu       sync.Mutex
 	conn     net.Conn // as net/http has it: a *conn or a *tls.Conn around one
@@ -250,15 +253,56 @@ func (t *trip) again() (io.ReadCloser, error) {
 	return t.body.attempt()
 }
 
-// response closes the request's body with its own.
-type response struct {
-	io.ReadCloser
-	request *body
+// choose returns the transport of the trip.
+func (t *trip) choose() (*transport, error) {
+	o := wideHTTP2
+	switch {
+	case t.http1:
+		o = onlyHTTP1
+	case t.out.URL.Scheme == "https" && t.out.Header["Upgrade"] == nil && !t.widen(): // it may be HTTP/2
+		o = narrowHTTP2
+	}
+	transport, err := t.pool.transport(t.target, o)
+	if err != nil {
+		t.narrow()
+	}
+	return transport, err
 }
+
+// widen takes a place among the trips of wide windows, if there is one.
+func (t *trip) widen() bool {
+	if t.pool.wide.Add(1) > maxWide {
+		t.pool.wide.Add(-1)
+		return false
+	}
+	t.wide.Store(true)
+	return true
+}
+
+// narrow gives the place back.
+func (t *trip) narrow() {
+	if t.wide.Swap(false) {
+		t.pool.wide.Add(-1)
+	}
+}
+
+// end gives back what the trip has.
+func (t *trip) end() {
+	t.narrow()
+	if t.body != nil {
+		t.body.close()
+	}
+}
+
+// response is the body of a trip's response. It ends the trip with its own end.
+type response trip
+
+// Read implements io.Reader.
+func (r *response) Read(b []byte) (int, error) { return r.answer.Read(b) }
 
 // Close implements io.Closer.
 func (r *response) Close() error {
-	err := r.ReadCloser.Close()
-	r.request.close()
+	err := r.answer.Close()
+	(*trip)(r).end()
 	return err
 }
