@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 )
@@ -139,11 +138,12 @@ func (s *Server) serveStream(ctx context.Context, src source, conn net.Conn) {
 // ErrSilent or ErrUnused where none begins, and ErrBroken where it is not whole.
 func message(r io.Reader, in []byte) ([]byte, error) {
 	var prefix [2]byte
+	var late interface{ Timeout() bool }
 	switch got, err := io.ReadFull(r, prefix[:]); {
 	case err == nil:
 	case got > 0:
 		return in, ErrBroken
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.As(err, &late) && late.Timeout():
 		return in, ErrSilent
 	default:
 		return in, ErrUnused
