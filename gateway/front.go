@@ -154,11 +154,18 @@ type frontConn struct {
 // Close closes the clear side and then the sandbox's. A client that may still
 // be sending gets time to read the answer; another Close ends that.
 func (f *frontConn) Close() error {
-	if f.guard != nil && f.guard.Unread() && f.lingering.CompareAndSwap(false, true) && f.linger() {
+	if f.guard != nil && (f.guard.Unread() || f.mayTell()) && f.lingering.CompareAndSwap(false, true) && f.linger() {
 		return nil
 	}
 	err := f.Conn.Close()
 	return errors.Join(err, ignoreClosed(f.c.client.Close()))
+}
+
+// mayTell says whether a client within TLS may still say that it closes its
+// side, while it has not read what was answered.
+func (f *frontConn) mayTell() bool {
+	const atOnce = 64 << 10 // bytes, that the client's kernel takes whoever reads
+	return f.c.tls.Load() != nil && f.c.client.out.Load() > atOnce && !f.guard.HalfClosed() && !f.guard.Halted()
 }
 
 // CloseWrite half-closes, if the connection can.

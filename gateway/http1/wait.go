@@ -15,6 +15,9 @@ func (g *Guard) Halt() {
 	_ = g.Conn.SetReadDeadline(time.Unix(1, 0)) // an error says that the wait has ended
 }
 
+// Halted says whether Halt was called.
+func (g *Guard) Halted() bool { return g.halt.Load() }
+
 // SetReadDeadline sets the server's deadline. One that is long past is how it
 // ends a read that it has begun ahead of need.
 func (g *Guard) SetReadDeadline(t time.Time) error {
