@@ -186,6 +186,7 @@ func TestH203IllegalFields(t *testing.T) {
 		{"authority and another host", append(plain[:8:8], "host", "evil.test")},
 		{"userinfo in the authority", []string{":method", "GET", ":scheme", "https", ":authority", "evil.test@" + host, ":path", "/"}},
 		{"another scheme", []string{":method", "GET", ":scheme", "ftp", ":authority", host, ":path", "/"}},
+		{"protocol without CONNECT", append([]string{":protocol", "websocket"}, plain...)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := dialFrames(t, s, host)
@@ -221,6 +222,7 @@ func TestH203EveryRefusalIsRecorded(t *testing.T) {
 		{":method", "GET", ":scheme", "https", ":authority", host, ":path", "/", "x-a", "1\r\n2"},
 		{":method", "GET", ":scheme", "https", ":authority", host, ":path", "/", "transfer-encoding", "chunked"},
 		{":method", "GET", ":scheme", "https", ":authority", "evil.test@" + host, ":path", "/"},
+		{":method", "GET", ":protocol", "websocket", ":scheme", "https", ":authority", host, ":path", "/"},
 	} {
 		before := s.Mark()
 		f := dialFrames(t, s, host)
