@@ -48,8 +48,8 @@ func (st *stack) watch(ctx context.Context, then func()) error {
 		case <-ctx.Done():
 			return nil
 		case e := <-notices.Events:
-			// What else is written beside them must not put it off.
-			if e.Op != fsnotify.Chmod && (settled == nil || filepath.Ext(e.Name) == ".hcl") {
+			// What else is written beside them, and who may read them, must not put it off.
+			if settled == nil || e.Op != fsnotify.Chmod && filepath.Ext(e.Name) == ".hcl" {
 				settled = time.After(settle)
 			}
 			continue

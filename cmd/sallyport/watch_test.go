@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 )
 
 // TestWatchSeesEveryChange: whichever way the files of a policy are changed,
@@ -55,6 +58,11 @@ func TestWatchSeesEveryChange(t *testing.T) {
 				err := os.RemoveAll("repo")
 				time.Sleep(4 * settle) // it is seen that there is none
 				return do(err, write("repo/d/p.hcl", "two"))
+			}},
+		"replaced by a file of the same size and time": {"d/p.hcl", func() error { return write("d/p.hcl", "one") },
+			func() error {
+				was, err := os.Stat("d/p.hcl")
+				return do(err, write("d/p.hcl", "two"), os.Chtimes("d/p.hcl", was.ModTime(), was.ModTime()))
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,4 +132,40 @@ func TestWatchLeavesAloneWhatIsNotRead(t *testing.T) {
 	if lookAt([]string{dir}) == before {
 		t.Error("a file more is no change")
 	}
+}
+
+// TestWatchSeesThatAFileCanBeRead: a file that may be read again is a change,
+// whatever has become of its size and times.
+func TestWatchSeesThatAFileCanBeRead(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := errors.Join(os.Chmod(".", 0o755), os.WriteFile("p.hcl", []byte("sandbox \"s\" {}\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	look := func(mode os.FileMode) filesSeen {
+		t.Helper()
+		if err := os.Chmod("p.hcl", mode); err != nil {
+			t.Fatal(err)
+		}
+		return asNobody(t, func() filesSeen { return lookAt([]string{"."}) })
+	}
+	before, closed, again := look(0o644), look(0), look(0o644)
+	if closed == before || again == closed {
+		t.Error("whether a file can be read is taken for no change")
+	}
+	if again != before {
+		t.Error("the file is another, although only its mode was")
+	}
+}
+
+// asNobody runs look on a thread that has none of root's rights to files.
+func asNobody(t *testing.T, look func() filesSeen) filesSeen {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own := os.Geteuid()
+	if _, err := unix.SetfsuidRetUid(65534); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.SetfsuidRetUid(own)
+	return look()
 }
