@@ -3,7 +3,6 @@ package inject
 import (
 	"bytes"
 	"io"
-	"math"
 	"mime"
 	"net/http"
 	"path"
@@ -71,7 +70,7 @@ type bodyCheck struct {
 	params map[string]string
 	coding string // of the body; "": none
 	max    int64
-	digest bool // a header of the request covers the body
+	digest bool // a header or trailer of the request covers the body
 }
 
 // scanInput is what a later scan of the same request needs.
@@ -116,7 +115,7 @@ func (s *scan) body(r *http.Request) {
 		s.refuse(policy.BodyTooLarge, "the body is larger than the gateway holds of a body in which a credential may stand")
 	default:
 		s.names = append(s.names, names...)
-		s.bodyCheck = &bodyCheck{in: scanInput{s.t, s.in}, media: media, params: params, coding: coding(r.Header), max: limit, digest: digested(r.Header)}
+		s.bodyCheck = &bodyCheck{in: scanInput{s.t, s.in}, media: media, params: params, coding: coding(r.Header), max: limit, digest: digested(r)}
 	}
 }
 
@@ -139,103 +138,18 @@ func coding(h http.Header) string {
 	return code
 }
 
-func digested(h http.Header) bool {
+// digested says whether a request has a digest of its body, or announces one.
+func digested(r *http.Request) bool {
 	for _, name := range []string{"Content-Md5", "Digest", "Content-Digest", "Repr-Digest"} {
-		if len(h[name]) > 0 {
+		if _, follows := r.Trailer[name]; follows || len(r.Header[name]) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// apply makes out's body the one with values in it. A body whose length was
-// announced (at most c.max bytes) is read and changed at once, so that the new
-// length is announced; any other is changed while it is sent, and ends with a
-// *Refusal when a placeholder stands where it must not. A compressed body is
-// compressed anew, unless nothing in it was changed.
-func (c *bodyCheck) apply(p *Plan, out *http.Request, values map[string]secrets.Value) error {
-	src := out.Body
-	var sent bytes.Buffer // as it came, when it is compressed and held
-	if c.coding != "" && out.ContentLength >= 0 {
-		if err := p.hold(out.ContentLength); err != nil {
-			return err
-		}
-		src = tee{io.TeeReader(out.Body, &sent), out.Body}
-	}
-	b, err := c.reader(p, src, values)
-	if err != nil {
-		return err
-	}
-	if out.ContentLength < 0 {
-		if c.digest {
-			return &Refusal{Reason: policy.UninspectableBody, Message: "a digest covers the body, which may change while it is sent"}
-		}
-		out.Body = b
-		if c.coding != "" {
-			r, err := encode(c.coding, b)
-			if err != nil {
-				return err
-			}
-			out.Body = tee{r, b}
-		}
-		return nil
-	}
-	whole, err := c.whole(b)
-	if err != nil {
-		return err
-	}
-	if c.digest && b.changed() {
-		return &Refusal{Reason: policy.UninspectableBody, Message: "a digest covers the body in which a placeholder stands"}
-	}
-	if c.coding != "" {
-		if whole, err = c.again(b, src, whole, &sent); err != nil {
-			return err
-		}
-	}
-	if err := b.Close(); err != nil {
-		return err
-	}
-	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(whole)), int64(len(whole))
-	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole)), nil }
-	if out.Header.Get("Content-Length") != "" {
-		out.Header.Del("Content-Length") // net/http writes it from the field
-	}
-	return nil
-}
-
-// whole reads all of a changed body, at most c.max bytes and what values add.
-func (c *bodyCheck) whole(b *bodyReader) ([]byte, error) {
-	// Values can be longer than what stands for them.
-	const growth = 1 << 20
-	whole, err := b.plan.readHeld(b, c.max+growth+1)
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(whole)) > c.max+growth {
-		return nil, &Refusal{Reason: policy.BodyTooLarge, Message: "the body is larger than the gateway holds of a body in which a credential may stand"}
-	}
-	return whole, nil
-}
-
-// again returns a body compressed anew, or what was sent if that is the same.
-func (c *bodyCheck) again(b *bodyReader, src io.Reader, whole []byte, sent *bytes.Buffer) ([]byte, error) {
-	if !b.changed() {
-		// A decoder may leave the end of what it reads unread.
-		_, err := io.Copy(io.Discard, io.LimitReader(src, c.max))
-		return sent.Bytes(), err
-	}
-	r, err := encode(c.coding, bytes.NewReader(whole))
-	if err != nil {
-		return nil, err
-	}
-	return b.plan.readHeld(r, math.MaxInt64)
-}
-
-// tee reads from one and closes another.
-type tee struct {
-	io.Reader
-	io.Closer
-}
+// parts says whether the body is a form of parts.
+func (c *bodyCheck) parts() bool { return c.media == "multipart/form-data" }
 
 // bodyReader is a body with values in the place of placeholders.
 type bodyReader struct {
