@@ -73,8 +73,17 @@ func like(f *os.File, path string) error {
 	of, own := was.Sys().(*syscall.Stat_t), is.Sys().(*syscall.Stat_t)
 	if of.Uid != own.Uid || of.Gid != own.Gid {
 		if err := f.Chown(int(of.Uid), int(of.Gid)); err != nil {
-			return fmt.Errorf("belongs to user %d and group %d, which the new file cannot: run this as that user or as root", of.Uid, of.Gid)
+			return cannotHave(of, own)
 		}
 	}
 	return f.Chmod(was.Mode().Perm())
+}
+
+// cannotHave is why a file that is owned like own cannot be owned like of, and
+// what to do. An owner is not told to be the owner: it is the group then.
+func cannotHave(of, own *syscall.Stat_t) error {
+	if of.Uid == own.Uid {
+		return fmt.Errorf("has group %d, which is none of yours and which the new file cannot have: give the file a group of yours with chgrp, or run this as root", of.Gid)
+	}
+	return fmt.Errorf("belongs to user %d and group %d, which the new file cannot: run this as that user or as root", of.Uid, of.Gid)
 }

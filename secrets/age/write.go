@@ -21,7 +21,8 @@ import (
 // that is not there is made; one that is must open with the identity, and be
 // encrypted to nobody else. It is encrypted to the identity file's own
 // recipients and replaced at once, so that a reader sees the old one or the new
-// one; owner, mode and armor stay, and so does a link to it.
+// one; owner, mode and armor stay, and so does a link to it. Who writes it at
+// the same time is waited for, up to lockWait.
 func Set(c Config, value []byte) error {
 	if _, err := secrets.NewValue(value); err != nil {
 		return err
@@ -42,11 +43,7 @@ func Set(c Config, value []byte) error {
 // empty.
 func Remove(c Config) error {
 	if c.Key == "" {
-		path, err := target(c.Path)
-		if err == nil {
-			err = os.Remove(path)
-		}
-		if err != nil {
+		if err := removeFile(c.Path); err != nil {
 			return fmt.Errorf("age file %s: %w", c.Path, reason(err))
 		}
 		return nil
@@ -58,6 +55,19 @@ func Remove(c Config) error {
 		delete(doc, c.Key)
 		return json.MarshalIndent(doc, "", "  ")
 	})
+}
+
+// removeFile removes the file that path stands for.
+func removeFile(path string) error {
+	unlock, err := lock(path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if path, err = target(path); err != nil {
+		return err
+	}
+	return os.Remove(path)
 }
 
 // change rewrites the file as edit says.
@@ -73,6 +83,11 @@ func change(c Config, edit func(map[string]string) ([]byte, error)) error {
 	if err != nil {
 		return fmt.Errorf("age identity %s: %w", c.Identity, err)
 	}
+	unlock, err := lock(c.Path)
+	if err != nil {
+		return fmt.Errorf("age file %s: %w", c.Path, err)
+	}
+	defer unlock()
 	doc, isArmored, err := current(c, identities)
 	if err != nil {
 		return err

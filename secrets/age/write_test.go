@@ -145,6 +145,23 @@ func TestSetRefuses(t *testing.T) {
 	})
 }
 
+// TestOwnerIsNotToldToBeTheOwner: what is said to do is something else than what
+// is done already.
+func TestOwnerIsNotToldToBeTheOwner(t *testing.T) {
+	own := &syscall.Stat_t{Uid: 65534, Gid: 65534}
+	for name, tt := range map[string]struct {
+		of        syscall.Stat_t
+		want, not string
+	}{
+		"foreign group": {syscall.Stat_t{Uid: 65534, Gid: 7}, "group 7, which is none of yours", "as that user"},
+		"foreign user":  {syscall.Stat_t{Uid: 7, Gid: 65534}, "run this as that user or as root", "of yours"},
+	} {
+		if got := cannotHave(&tt.of, own).Error(); !strings.Contains(got, tt.want) || strings.Contains(got, tt.not) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 func encryptTo(t *testing.T, path, text string, to ...age.Recipient) {
 	t.Helper()
 	var b bytes.Buffer
