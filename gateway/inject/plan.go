@@ -215,7 +215,8 @@ func (s *scan) foreign(req *http.Request) {
 }
 
 // credential says whether a header carries credentials as far as this request
-// is concerned. Cookies are the session's, also where a secret stands in one.
+// is concerned, under this name or one that a server may take for the same.
+// Cookies are the session's, also where a secret stands in one.
 func (s *scan) credential(name string) bool {
 	name = dashed(name)
 	if s.t.credential[name] {
@@ -225,7 +226,7 @@ func (s *scan) credential(name string) bool {
 		return false
 	}
 	for _, n := range s.in.Decision.Inject {
-		if c := s.t.creds[n]; c != nil && c.headers[name] && c.covers(s.in.Host) {
+		if c := s.t.creds[n]; c != nil && c.dashed[name] && c.covers(s.in.Host) {
 			return true
 		}
 	}

@@ -43,7 +43,7 @@ type Secret struct {
 type Table struct {
 	creds      map[string]*credential // by name
 	credential map[string]bool        // the usual credential headers, canonical
-	params     map[string]bool        // the usual credential parameters, lower case
+	params     map[string]bool        // the usual credential parameters, as paramKey has them
 	find       finder
 	owners     *owners
 	keys       keys
@@ -58,7 +58,9 @@ type credential struct {
 	covers    func(host string) bool
 	template  secrets.Template
 	headers   map[string]bool // canonical names of the headers where it may stand
+	dashed    map[string]bool // the same, as dashed has them
 	query     []string        // parameters where it may stand
+	keys      []string        // the same, as paramKey has them
 	path      bool            // it may stand in the path
 	body      *bodyPlace      // nil: nowhere in a body
 	websocket bool            // it may stand in text messages
@@ -81,7 +83,7 @@ func NewTable(list []Secret, sandboxes []string, key []byte) *Table {
 		empty:      &Plan{},
 	}
 	for _, p := range CredentialParams() {
-		t.params[p] = true
+		t.params[paramKey(p)] = true
 	}
 	for _, s := range list {
 		if s.Gone {
@@ -90,7 +92,7 @@ func NewTable(list []Secret, sandboxes []string, key []byte) *Table {
 			}
 			continue
 		}
-		c := &credential{name: s.Name, covers: s.Covers, headers: t.credential, sign: s.Sign, token: endpoint(s.TokenURL), certificate: s.Certificate}
+		c := &credential{name: s.Name, covers: s.Covers, headers: t.credential, dashed: t.credential, sign: s.Sign, token: endpoint(s.TokenURL), certificate: s.Certificate}
 		if s.Covers == nil {
 			c.covers = func(string) bool { return false }
 		}
@@ -113,9 +115,15 @@ func (c *credential) configure(spec *policy.Secret) {
 	// placeholder is "$NAME".
 	c.template, _ = secrets.ParseTemplate(spec.Placeholder)
 	if len(spec.Headers) > 0 {
-		c.headers = headerSet(spec.Headers)
+		c.headers, c.dashed = headerSet(spec.Headers), make(map[string]bool, len(spec.Headers))
+		for name := range c.headers {
+			c.dashed[dashed(name)] = true
+		}
 	}
 	c.query, c.path = slices.Clone(spec.Query), spec.Path
+	for _, name := range spec.Query {
+		c.keys = append(c.keys, paramKey(name))
+	}
 	c.websocket = spec.WebSocket
 	if spec.Body != nil {
 		c.body = newBodyPlace(spec.Body)

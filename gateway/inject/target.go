@@ -145,10 +145,16 @@ func (s *scan) behindSemicolon(part string) {
 	}
 }
 
-// paramKey is the name of a parameter as a server may read it that knows
-// parameters as variables: in one case, and every character but letters and
-// digits as an underscore.
+// paramKey is the name of a parameter, decoded, as a server may read it that
+// knows parameters as variables or lists: in one case, and every character but
+// letters and digits as an underscore, without blanks around it, what is behind
+// a NUL, and the brackets of a list ("a[]", "a[0]", "[a]").
 func paramKey(name string) string {
+	name, _, _ = strings.Cut(name, "\x00")
+	name = strings.TrimLeft(strings.Trim(name, " +\t\r\n\v\f"), "[]")
+	if i := strings.IndexAny(name, "[]"); i > 0 && strings.Trim(name[i:], "[]0123456789") == "" {
+		name = name[:i]
+	}
 	return strings.Map(func(r rune) rune {
 		if r > 0x7f || !alnum(byte(r)) {
 			return '_'
@@ -159,7 +165,8 @@ func paramKey(name string) string {
 
 func (s *scan) credentialParam(name string) bool {
 	name = unescape(name)
-	if key := paramKey(name); s.t.params[key] || s.t.params[strings.ReplaceAll(key, "_", "-")] {
+	key := paramKey(name)
+	if s.t.params[key] {
 		return true
 	}
 	for _, n := range s.in.Decision.Inject {
@@ -167,7 +174,7 @@ func (s *scan) credentialParam(name string) bool {
 		if c == nil || !c.covers(s.in.Host) {
 			continue
 		}
-		if slices.Contains(c.query, name) || c.sign != nil && signs(name) && !slices.Contains(s.names, n) {
+		if slices.Contains(c.keys, key) || c.sign != nil && signs(name) && !slices.Contains(s.names, n) {
 			return true
 		}
 	}
