@@ -37,6 +37,12 @@ func proxyVariables() []string {
 	return []string{"http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy"}
 }
 
+// isCommon says whether a variable holds nothing secret, whatever is fetched
+// with it.
+func isCommon(name string) bool {
+	return slices.Contains([]string{"PATH", "HOME", "USER", "LANG", "TZ"}, name)
+}
+
 // environment is the caller's, without what is secret or of no use inside,
 // and with what the sandbox needs.
 func (f *runFlags) environment(st *stack, sb *identity.Sandbox) []string {
@@ -66,7 +72,7 @@ func (f *runFlags) environment(st *stack, sb *identity.Sandbox) []string {
 		}
 	}
 	for _, name := range st.loader.passedVariables() {
-		if !slices.Contains([]string{"PATH", "HOME", "USER", "LANG", "TZ"}, name) {
+		if !isCommon(name) {
 			delete(env, name)
 		}
 	}

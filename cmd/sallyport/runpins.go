@@ -26,12 +26,13 @@ type pins struct {
 	sealed  atomic.Bool            // the command has begun
 
 	mu    sync.Mutex
+	taken map[string]bool // files and variables that the command does not have, since sources have them
 	marks map[string]mark
 	kept  map[string]*keptSource // by kind and attributes, so that a reload finds its own
 }
 
 func newPins(changes func(string) bool) *pins {
-	return &pins{changes: changes, marks: map[string]mark{}, kept: map[string]*keptSource{}}
+	return &pins{changes: changes, taken: map[string]bool{}, marks: map[string]mark{}, kept: map[string]*keptSource{}}
 }
 
 // seal says that the command begins. It waits for what is being read.
@@ -97,6 +98,9 @@ func (p *pins) source(name string, a attributes) (secrets.Source, error) {
 	k := sourceKinds()[name]
 	if p == nil {
 		return k.open(a)
+	}
+	if err := p.hide(k, a); err != nil {
+		return refusedSource{err}, nil
 	}
 	read := a.texts("ca_file")
 	if k.files != nil {
