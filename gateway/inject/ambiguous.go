@@ -25,7 +25,11 @@ type param struct{ name, value string } // the name in lower case
 // (RFC 2045, section 5.1). It is not ok what servers may read otherwise: names
 // in pieces or in another charset (RFC 2231), a name twice, a name within
 // another parameter, backslashes in quotes, and whatever breaks the grammar.
-func plainParams(text string) (list []param, ok bool) {
+func plainParams(text string) (list []param, ok bool) { return plainParamsBut(text, "") }
+
+// plainParamsBut is plainParams that takes one more name, in lower case, which
+// may say that its value is in another charset.
+func plainParamsBut(text, starred string) (list []param, ok bool) {
 	media, rest, more := strings.Cut(text, ";")
 	first, second, _ := strings.Cut(strings.Trim(media, " \t"), "/")
 	if !isToken(first) || second != "" && !isToken(second) || strings.HasSuffix(strings.Trim(media, " \t"), "/") {
@@ -36,7 +40,7 @@ func plainParams(text string) (list []param, ok bool) {
 			break // a semicolon at the end
 		}
 		var p param
-		if p, rest, ok = plainParam(rest); !ok {
+		if p, rest, ok = plainParam(rest, starred); !ok {
 			return nil, false
 		}
 		for _, o := range list {
@@ -55,12 +59,12 @@ func plainParams(text string) (list []param, ok bool) {
 }
 
 // plainParam reads a parameter from the beginning of a text.
-func plainParam(text string) (p param, rest string, ok bool) {
+func plainParam(text, starred string) (p param, rest string, ok bool) {
 	name, rest, ok := strings.Cut(text, "=")
-	if !ok || !isToken(name) || strings.IndexByte(name, '*') >= 0 {
-		return p, "", false
-	}
 	p.name = strings.ToLower(name)
+	if !ok || !isToken(name) || strings.IndexByte(name, '*') >= 0 && p.name != starred {
+		return param{}, "", false
+	}
 	if quoted, found := strings.CutPrefix(rest, `"`); found {
 		p.value, rest, ok = strings.Cut(quoted, `"`)
 		return p, rest, ok && strings.IndexByte(p.value, '\\') < 0 && !controls(p.value)
@@ -110,16 +114,20 @@ func plainType(h http.Header) bool {
 
 // partDoubt says why the part with these headers may be read otherwise than
 // as the field that the gateway takes it for; "" if it is that to everybody.
-func partDoubt(h textproto.MIMEHeader) string {
+func partDoubt(h textproto.MIMEHeader) string { return partDoubtBut(h, "") }
+
+// partDoubtBut is partDoubt where a parameter of Content-Disposition that is in
+// another charset is no doubt.
+func partDoubtBut(h textproto.MIMEHeader, starred string) string {
 	for name, lines := range h {
 		if !isToken(name) || name[0] == '-' || len(lines) > 1 || controls(strings.ReplaceAll(lines[0], "\t", " ")) {
 			return doubtHeader
 		}
 	}
 	if text := h.Get("Content-Disposition"); text != "" {
-		list, ok := plainParams(text)
+		list, ok := plainParamsBut(text, starred)
 		for _, p := range list {
-			ok = ok && (p.name == "name" || p.name == "filename")
+			ok = ok && (p.name == "name" || p.name == "filename" || p.name == starred)
 		}
 		if !ok {
 			return doubtDisposition
@@ -150,10 +158,11 @@ func nests(h textproto.MIMEHeader) bool {
 	return false
 }
 
-// unicodeCharset says whether a charset is UTF-8 or a part of it.
+// unicodeCharset says whether a charset is UTF-8, by its name or the one that
+// the WHATWG's Encoding Standard has beside it, or a part of it.
 func unicodeCharset(charset string) bool {
 	switch strings.ToLower(charset) {
-	case "", "utf-8", "us-ascii":
+	case "", "utf-8", "utf8", "us-ascii":
 		return true
 	}
 	return false

@@ -126,12 +126,15 @@ func (f *formCheck) applyPairs(p *Plan, out *http.Request) error {
 	return nil
 }
 
-// plain says whether a part is one field to everybody.
+// plain says whether a part is one field to everybody. A file may have its name
+// in another charset as well: it says nothing of the field. A part that has it
+// so, and is a file to some only, is held to what a field is.
 func (f *formCheck) plain(part *multipart.Part) bool {
-	if partDoubt(part.Header) != "" || nests(part.Header) {
+	const starred = "filename*"
+	if partDoubtBut(part.Header, starred) != "" || nests(part.Header) {
 		return false
 	}
-	if part.FileName() != "" {
+	if part.FileName() != "" && !strings.Contains(strings.ToLower(part.Header.Get("Content-Disposition")), starred) {
 		return true // S3 takes a file as it is, and nothing behind it
 	}
 	line := delimiterLine{delimiter: []byte("--" + f.boundary)}

@@ -24,6 +24,9 @@ func TestSignedPairs(t *testing.T) {
 		"too far behind":   {formType, "a=" + strings.Repeat("x", 1<<20) + "&AWSAccessKeyId=AKIAATTACKER", policy.ForeignStrip, policy.BodyTooLarge},
 		"type in two ways": {formType + "; charset*=utf-8''utf-16", "a=b", policy.ForeignStrip, policy.UninspectableBody},
 		"other charset":    {formType + "; charset=utf-16", "a=b", policy.ForeignStrip, policy.UninspectableBody},
+		"charset utf8":     {formType + "; charset=utf8", "a=b", policy.ForeignStrip, ""},
+		"file, starred":    {partType, part("x", `Content-Disposition: form-data; name="a"; filename="a"; filename*=utf-8''%C3%A9`, "Content-Type: text/plain; charset=utf8") + "--b0--\r\n", policy.ForeignStrip, ""},
+		"file, starred, 2": {partType, part("x\r\n\x00--b", `Content-Disposition: form-data; name=a; filename*="UTF-8''a"`) + "--b0--\r\n", policy.ForeignBlock, ""},
 		"let pass":         {formType, "AWSAccessKeyId=AKIAATTACKER", policy.ForeignPass, ""},
 		"no signature":     {formType, "Action=AssumeRoleWithSAML&SAMLAssertion=" + strings.Repeat("AWSAccessKeyId", 10000) + "&&=", policy.ForeignStrip, ""},
 	} {

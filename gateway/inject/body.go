@@ -122,11 +122,7 @@ func (s *scan) body(r *http.Request) {
 // ascii says whether a charset has the bytes of ASCII for what is ASCII, so
 // that the gateway reads the same text as the upstream.
 func ascii(charset string) bool {
-	switch strings.ToLower(charset) {
-	case "", "utf-8", "us-ascii", "iso-8859-1":
-		return true
-	}
-	return false
+	return unicodeCharset(charset) || strings.EqualFold(charset, "iso-8859-1")
 }
 
 // coding returns the content codings of a message, "" for none.

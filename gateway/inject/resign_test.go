@@ -351,6 +351,12 @@ func TestSignedFormsReadInTwoWays(t *testing.T) {
 		"two names":            {form + "b", disposition(`name="a"; name="AWSAccessKeyId"`)},
 		"bare newlines":        {form + "b", formOf("a", "x\n--b\nContent-Disposition: form-data; name=\"AWSAccessKeyId\"\n\nAKIAATTACKER")},
 		"nested":               {form + "b", field("Content-Disposition: form-data; name=\"a\"\r\nContent-Type: multipart/mixed; boundary=c", "--c\r\n")},
+		"file in pieces":       {form + "b", disposition(`name="a"; filename*0*=utf-8''a`)},
+		"file twice":           {form + "b", disposition(`name="a"; filename*=utf-8''a; Filename*=utf-8''b`)},
+		"file in quotes":       {form + "b", disposition(`name="a"; filename*="\"; name=AWSAccessKeyId; x=\""`)},
+		"file and two names":   {form + "b", disposition(`name="a"; filename*=utf-8''a; name=AWSAccessKeyId`)},
+		"file to some only":    {form + "b", field(`Content-Disposition: form-data; name="a"; filename*=utf-8''a`, "x\n--b\nContent-Disposition: form-data; name=\"AWSAccessKeyId\"\n\nAKIAATTACKER")},
+		"signed with a file":   {form + "b", disposition(`name="AWSAccessKeyId"; filename*=utf-8''a`)},
 	} {
 		r := signRequest("POST", "https://s3.amazonaws.com/x", "Content-Type: "+tt.media)
 		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(tt.body)), int64(len(tt.body))
