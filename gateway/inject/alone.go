@@ -92,6 +92,8 @@ func oneWord(text string) bool {
 
 // parameters says whether text is a list of parameters, each with a name of
 // its own and a value, and those with a placeholder with one word as value.
+// The others only say who or what asks, so that none is the credential that
+// the upstream takes.
 func parameters(text string) bool {
 	var names []string
 	for text != "" {
@@ -117,18 +119,32 @@ func parameters(text string) bool {
 				return false
 			}
 		}
+		if strings.IndexByte(value, stand) < 0 && !describes(name) {
+			return false
+		}
 		text = strings.TrimLeft(rest, " \t")
 	}
 	return len(names) > 0
 }
 
-// oneValue says whether what is quoted is no list of credentials, however it
-// is read.
+// describes says whether a parameter of this name, in lower case, is no
+// credential in any scheme that is in use.
+func describes(name string) bool {
+	switch name {
+	case "algorithm", "client", "device", "deviceid", "email", "nonce", "realm", "timestamp", "user", "userid", "username", "version":
+		return true
+	}
+	return false
+}
+
+// oneValue says whether what is quoted is no list of credentials or of
+// parameters, however it is read: servers that split a list before they look
+// at quotes find those in it.
 func oneValue(text string) bool {
 	if strings.IndexByte(text, stand) >= 0 {
 		return oneWord(text)
 	}
-	return strings.IndexByte(text, '\\') < 0 && !(strings.ContainsAny(text, ",;") && strings.ContainsAny(text, " \t"))
+	return !strings.ContainsAny(text, "\\,;\t") && !(strings.Contains(text, " ") && strings.Contains(text, "="))
 }
 
 // aloneInQuery is alone for the parameters in which placeholders are replaced.
@@ -152,7 +168,7 @@ func (s *scan) aloneInQuery() {
 // placeholder: it cannot be taken out for itself.
 func (s *scan) beside(p place) {
 	s.uses.add(Use{Place: p.String(), Action: Withheld})
-	s.refuse(policy.ForeignCredential, "the "+p.String()+" holds more than a placeholder behind one scheme, which may be another credential; send the placeholder alone, or set foreign = \"pass\" on the rule")
+	s.refuse(policy.ForeignCredential, "the "+p.String()+" holds more than a placeholder behind one scheme, which may be another credential; send the placeholder alone, with no parameter that could be one beside it, or set foreign = \"pass\" on the rule")
 }
 
 // foreignMode is what the rule does about credentials of the sandbox's own.
