@@ -30,16 +30,21 @@ func (s *scan) marked(text string) string {
 
 // alone says whether a placeholder in a line of a credential header is all of
 // the credential, so that the upstream finds no other beside it: it stands as
-// one word, which it may be a part of, or behind one scheme; in a parameter,
-// where the scheme has some (RFC 9110, section 11.4), without blanks around the
-// equals sign, which may as well be padding.
+// one word, which it may be a part of, or behind one scheme; in one half of
+// Basic, whose other is no credential; in a parameter, where the scheme has some
+// (RFC 9110, section 11.4), without blanks around the equals sign, which may as
+// well be padding.
 func (s *scan) alone(header, line string) bool {
 	if strings.IndexByte(line, stand) >= 0 {
 		return false
 	}
 	if scheme, encoded, ok := isBasic(line); ok {
-		if d, ok := decodeBasic(scheme, encoded); ok && strings.IndexByte(s.marked(d.user+":"+d.pass), stand) >= 0 {
-			return true
+		if d, ok := decodeBasic(scheme, encoded); ok {
+			user, pass := s.marked(d.user), s.marked(d.pass)
+			inUser, inPass := strings.IndexByte(user, stand) >= 0, strings.IndexByte(pass, stand) >= 0
+			if inUser || inPass {
+				return (inUser || !s.isKey(user)) && (inPass || noPassword(pass))
+			}
 		}
 	}
 	text := strings.Trim(s.marked(line), " \t")
@@ -52,6 +57,26 @@ func (s *scan) alone(header, line string) bool {
 	}
 	rest := strings.TrimLeft(text[end:], " \t")
 	return oneWord(rest) || parameters(rest)
+}
+
+// isKey says whether a text is a key of a well-known format, which some servers
+// take as the user and then look at no password.
+func (s *scan) isKey(text string) bool {
+	is := false
+	s.t.known(text, "", func(string) { is = true })
+	return is
+}
+
+// noPassword says whether the password beside a placeholder as the user is none,
+// but a word such as "x-oauth-basic". Some servers take the password and look
+// at no user.
+func noPassword(pass string) bool {
+	for i := range len(pass) {
+		if c := pass[i] | 0x20; (c < 'a' || c > 'z') && pass[i] != '-' && pass[i] != '_' {
+			return false
+		}
+	}
+	return len(pass) <= 16
 }
 
 // isScheme says whether the first word of a line is a scheme, and not a
