@@ -133,6 +133,7 @@ func (l *Log) Close() error {
 	l.flushLate()
 	l.retry() // the last chance for the event of a gap
 	l.saveSegment()
+	l.ageTime() // as long as what it has to tell can be written
 
 	l.commitMu.Lock()
 	defer l.commitMu.Unlock()
