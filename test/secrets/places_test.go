@@ -4,7 +4,9 @@ package secrets_test
 
 import (
 	"context"
+	"crypto/md5"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"mime/multipart"
@@ -192,6 +194,27 @@ func TestPlacesOtherFieldsOfBodies(t *testing.T) {
 	a := s.post(t, "https://"+host+"/", "text/plain", "$API_KEY")
 	if !origin(host).Silent() && strings.Contains(string(origin(host).Raw()), real) {
 		t.Errorf("%d: the value went into a body of plain text", a.Status)
+	}
+}
+
+// TestPlacesFormKept: a form of parts without a placeholder arrives as it was
+// sent, and so as its digest says; with utf8 for its charset as well.
+func TestPlacesFormKept(t *testing.T) {
+	s := start(t, placesPolicy, real)
+	const host = "kept.places.test"
+	form := "before\r\n--b\r\nContent-Type: text/plain; charset=utf8\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\na\r\n--b--"
+	sum := md5.Sum([]byte(form))
+	digest := base64.StdEncoding.EncodeToString(sum[:])
+	passed(t, s.post(t, "https://"+host+"/", "multipart/form-data; boundary=b; charset=utf8", form, "Content-MD5: "+digest))
+	if q := last(t, host); q.Body != form || header("Content-Md5")(q) != digest {
+		t.Errorf("the origin saw %q, %q", q.Body, q.Header)
+	}
+	form = strings.Replace(form, "title", "token", 1)
+	form = strings.Replace(form, "\r\na\r\n", "\r\n$API_KEY\r\n", 1)
+	refused(t, s.post(t, "https://"+host+"/", "multipart/form-data; boundary=b", form, "Content-MD5: "+digest), "uninspectable_body")
+	passed(t, s.post(t, "https://"+host+"/", "multipart/form-data; boundary=b", form))
+	if q := last(t, host); partOf(t, q) != real {
+		t.Errorf("the origin saw %q", q.Body)
 	}
 }
 
