@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport/audit"
-	"sallyport/policy"
 	"sallyport/policy/policyfile"
 )
 
@@ -85,10 +82,7 @@ func (f *learnFlags) learn(argv []string) error {
 	if err != nil {
 		return err
 	}
-	if out != nil {
-		defer os.Remove(out.Name()) // it is gone when it has taken its place
-		defer out.Close()
-	}
+	defer out.close()
 	f.run.policy, f.run.sandbox, f.run.report, f.run.quiet, f.run.logLevel = paths, f.sandbox, true, true, "error"
 	ended := f.run.run(argv)
 	var failed *exit
@@ -110,42 +104,4 @@ func (f *learnFlags) learn(argv []string) error {
 // runFolders are the logs of runs.
 func runFolders(state string) ([]string, error) {
 	return filepath.Glob(filepath.Join(state, "runs", "*", "audit"))
-}
-
-// write prints what was needed, or puts it in the place of the file that was
-// named.
-func (f *learnFlags) write(doc policy.Document, list []policy.Blocked, out *os.File) error {
-	if out == nil {
-		return f.print(os.Stdout, doc, list)
-	}
-	var b bytes.Buffer
-	if err := f.print(&b, doc, list); err != nil {
-		return err
-	}
-	if b.Len() == 0 {
-		fmt.Fprintf(os.Stderr, "sallyport: there is nothing to write; %s is as it was\n", f.out)
-		return nil
-	}
-	_, err := out.Write(b.Bytes())
-	if err = errors.Join(err, out.Chmod(0o644), out.Sync(), os.Rename(out.Name(), f.out)); err != nil {
-		return fmt.Errorf("--out %s: %w", f.out, err)
-	}
-	fmt.Fprintf(os.Stderr, "sallyport: what the command needed is in %s; read it before you use it\n", f.out)
-	return nil
-}
-
-// openOut makes the file that is to take the place of the one named, before
-// the command runs: afterwards it would be too late to say that it cannot be.
-func (f *learnFlags) openOut() (*os.File, error) {
-	if f.out == "" || f.out == dash {
-		return nil, nil
-	}
-	if info, err := os.Stat(f.out); err == nil && !info.Mode().IsRegular() {
-		return nil, &exit{code: exitUsage, err: fmt.Errorf("--out %s: not a regular file", f.out)}
-	}
-	out, err := os.CreateTemp(filepath.Dir(f.out), ".learned-*.hcl")
-	if err != nil {
-		return nil, &exit{code: exitUsage, err: fmt.Errorf("--out %s: %w", f.out, err), hint: "name a file in a folder that you may write to"}
-	}
-	return out, nil
 }
