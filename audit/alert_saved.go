@@ -58,12 +58,15 @@ func (a *Alerts) reach(at place) {
 
 // save puts on disk, all at once, what has changed: what is firing with its
 // counts, and the place in the log that they belong to, so that after a crash
-// every record counts once. It is called with telling and mu held, and only when
-// all notices are on their way: a crash before makes another notice, and loses
-// none.
+// every record counts once. It is called with telling and mu held, when all
+// notices were handed on, and does nothing while a spool has one of them in
+// memory alone: a crash before makes another notice, and loses none.
 func (a *Alerts) save() {
 	if len(a.unsaved) == 0 && len(a.unseen) == 0 && !a.moved {
 		return
+	}
+	if !a.o.State.spooled() {
+		return // with the next tick
 	}
 	var list []pair
 	for k, g := range a.unsaved {

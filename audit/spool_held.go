@@ -6,13 +6,41 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
 
+// spooled puts on disk what spools hold in memory, and reports whether that has
+// become of all of it.
+func (s *State) spooled() bool {
+	s.mu.Lock()
+	list := slices.Collect(maps.Keys(s.holding))
+	s.mu.Unlock()
+	all := true
+	for _, spool := range list {
+		spool.mu.Lock()
+		all = spool.unhold() == nil && all
+		spool.mu.Unlock()
+	}
+	return all
+}
+
+// holds has spooled know of s when it holds something. Called with mu of s held.
+func (s *State) holds(spool *Spool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(spool.held) > 0 {
+		s.holding[spool] = struct{}{}
+	} else {
+		delete(s.holding, spool)
+	}
+}
+
 // unhold puts what is held on disk, in order, and returns why it cannot. Called
 // with mu held.
 func (s *Spool) unhold() error {
+	defer s.o.State.holds(s)
 	for len(s.held) > 0 {
 		item := s.held[0]
 		b, err := json.Marshal(item)
@@ -59,6 +87,7 @@ func (s *Spool) finish(item *spooled) {
 	defer s.mu.Unlock()
 	if item.key == nil {
 		s.held = slices.DeleteFunc(s.held, func(x *spooled) bool { return x == item })
+		s.o.State.holds(s)
 		return
 	}
 	s.waiting--

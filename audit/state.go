@@ -16,6 +16,7 @@ type State struct {
 
 	mu      sync.Mutex
 	waiting []*change
+	holding map[*Spool]struct{} // what is not in the file yet
 
 	writing sync.Mutex // held by the one who writes for all that wait
 }
@@ -79,7 +80,7 @@ func OpenState(path string) (*State, error) {
 		db.Close()
 		return nil, fmt.Errorf("state %s: mode %04o lets others in; want 0600", path, info.Mode().Perm())
 	}
-	return &State{db: db}, nil
+	return &State{db: db, holding: make(map[*Spool]struct{})}, nil
 }
 
 // Put stores value under key in bucket, which is made if it is not there. It
