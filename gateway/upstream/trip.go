@@ -26,6 +26,7 @@ type conn struct {
 	ending  atomic.Bool
 	barred  atomic.Bool // nothing more is to be sent
 	gone    func()      // to be called when it is closed; under the pool's mu
+	over    bool        // it has been; likewise
 
 	once   sync.Once
 	ended  chan struct{} // closed when nothing more can be read
@@ -91,6 +92,7 @@ func (c *conn) Close() error {
 	c.pool.mu.Lock()
 	delete(c.pool.conns, c)
 	gone := c.gone
+	c.over = true
 	c.pool.mu.Unlock()
 	c.shut.Do(func() { close(c.closed) })
 	if gone != nil {
@@ -99,11 +101,16 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// onClose has gone called when the connection is closed.
+// onClose has gone called when the connection is closed, or at once if it has
+// been.
 func (c *conn) onClose(gone func()) {
 	c.pool.mu.Lock()
 	c.gone = gone
+	over := c.over
 	c.pool.mu.Unlock()
+	if over {
+		gone()
+	}
 }
 
 // SetWriteDeadline implements net.Conn. Over HTTP/1.1 only the end of TLS sets
