@@ -84,12 +84,33 @@ func (f *front) serve() error {
 	return err
 }
 
+// closeTime is how long those that are to be closed together may hold each
+// other up.
+const closeTime = time.Second
+
 // shutdown stops taking connections and closes those that are idle, until
-// ctx ends; then it closes all.
-func (f *front) shutdown(ctx context.Context) {
-	if err := f.server.Shutdown(ctx); err != nil {
-		_ = f.server.Close() // what does not end is cut
+// ctx ends; then it closes all. The server does that one after another, and
+// under TLS each waits for a client that does not read. So shutdown does not
+// wait for it without a bound: what it returns is closed when all are, at the
+// latest when all have been reset.
+func (f *front) shutdown(ctx context.Context) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := f.server.Shutdown(ctx); err != nil {
+			_ = f.server.Close() // what does not end is cut
+		}
+	}()
+	select {
+	case <-done:
+		return done
+	case <-ctx.Done():
 	}
+	select {
+	case <-done:
+	case <-time.After(closeTime):
+	}
+	return done
 }
 
 // Accept, Close and Addr make front the listener of its own server.
@@ -185,15 +206,35 @@ type clearConn struct {
 	below *helloConn
 	read  bool
 
-	gathering sync.Mutex // held while records are gathered
+	writing sync.Mutex // held by a write, and by what tells the client that there is no other
+}
+
+// errWriting says that the end cannot be told: a write has not ended.
+var errWriting = errors.New("the client takes nothing")
+
+// Close closes the connection. A write that has not ended is broken off, as
+// crypto/tls does with its own, which a gathered one is not while it is sent.
+func (t *clearConn) Close() error {
+	if !t.writing.TryLock() {
+		return t.below.Close()
+	}
+	defer t.writing.Unlock()
+	return t.Conn.Close()
+}
+
+// CloseWrite half-closes, unless a write has not ended.
+func (t *clearConn) CloseWrite() error {
+	if !t.writing.TryLock() {
+		return errWriting
+	}
+	defer t.writing.Unlock()
+	return t.Conn.CloseWrite()
 }
 
 // Write encrypts p, and sends the records of a long one together.
 func (t *clearConn) Write(p []byte) (n int, err error) {
-	if len(p) > maxPlain {
-		t.gathering.Lock()
-		defer t.gathering.Unlock()
-	}
+	t.writing.Lock()
+	defer t.writing.Unlock()
 	for err == nil && len(p)-n > maxPlain {
 		piece := p[n:min(len(p), n+maxGathered)]
 		t.below.gather()
@@ -243,19 +284,14 @@ func (p *prefaceConn) Read(b []byte) (int, error) {
 	if p.other {
 		return 0, errNoPreface
 	}
-	n, err := p.Conn.Read(b)
-	if p.seen < len(preface) {
-		m := min(n, len(preface)-p.seen)
-		if !bytes.Equal(b[:m], []byte(preface[p.seen:p.seen+m])) {
-			return 0, p.refuse()
-		}
-		p.seen += m
-		if e := p.guard.Take(b[m:n]); e != nil {
-			return 0, e
-		}
-	} else if e := p.guard.Take(b[:n]); e != nil {
-		return 0, e
+	if p.seen == len(preface) {
+		return p.guard.Read(p.Conn, b)
 	}
+	n, err := p.Conn.Read(b[:min(len(b), len(preface)-p.seen)])
+	if !bytes.Equal(b[:n], []byte(preface[p.seen:p.seen+n])) {
+		return 0, p.refuse()
+	}
+	p.seen += n
 	return n, err
 }
 

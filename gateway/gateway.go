@@ -215,10 +215,11 @@ func (g *Gateway) Run(ctx context.Context, grace time.Duration) error {
 	}
 	drain, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	g.front.shutdown(drain)
+	closed := g.front.shutdown(drain)
 	g.live.waitFor(drain)
 	g.live.cutAll()
 	g.opened.end()
+	<-closed
 	g.serving.end()
 	g.handling.end()
 	<-done
