@@ -60,7 +60,7 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 		panic(http.ErrAbortHandler) // no connection without a decision reaches the server
 	}
 	defer g.handling.leave()
-	if c.streams != nil && !c.streams.Taken(in.Method, in.Host, in.RequestURI) {
+	if c.streams != nil && !c.streams.Taken(in.Context(), in.Method, in.Host, in.RequestURI) {
 		panic(http.ErrAbortHandler) // it is on record as refused
 	}
 	g.idle.note()

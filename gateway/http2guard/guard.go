@@ -1,7 +1,8 @@
 // Package http2guard watches an HTTP/2 connection inside TLS for requests that
 // net/http refuses before it calls a handler (RFC 9113, section 8.1.1), for
 // those that never get a handler, and for floods, so that they can be recorded
-// like any other attempt. It changes no byte.
+// like any other attempt. It changes no byte but for trailers that come after
+// the server has reset their stream, for which that would close the connection.
 package http2guard
 
 import (
@@ -84,6 +85,9 @@ type Guard struct {
 	open    uint32   // stream whose head is under way; 0: none
 	last    uint32   // newest stream
 	sending []uint32 // streams on which the client may still send
+	cut     []uint32 // and those that the server has reset since
+	stray   bool     // the head under way is on one of these
+	rest    []byte   // what the server is to get and has not read
 	fields  *hpack.Decoder
 
 	resets int
@@ -91,6 +95,7 @@ type Guard struct {
 
 	seed    maphash.Seed
 	waiting []awaited // requests that no handler has taken yet
+	debts   []uint64  // keys of requests that are told, though their handler may yet come
 	crowd   crowd
 	out     outgoing
 	late    lateness
@@ -102,41 +107,50 @@ func New(limit int, report func(Fault) error) *Guard {
 	return &Guard{limit: limit, report: report, now: time.Now, seed: maphash.MakeSeed(), fields: hpack.NewDecoder(tableSize, nil)}
 }
 
-// Take looks at what follows the preface, piece by piece. Its error ends the
-// connection.
-func (g *Guard) Take(b []byte) error {
+// Take looks at what follows the preface, piece by piece, and returns what the
+// server is to get of that. It may change b, and what it returns is good until
+// b is used again. Its error ends the connection.
+func (g *Guard) Take(b []byte) ([]byte, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.late.over {
-		return errLate
+		return nil, errLate
 	}
 	defer g.watch()
+	out := passed{in: b}
 	for len(b) > 0 {
 		if len(g.head) < headSize {
 			n := min(headSize-len(g.head), len(b))
 			g.head, b = append(g.head, b[:n]...), b[n:]
+			out.seen += n
 			if len(g.head) < headSize {
-				return nil
+				break // kept until it is whole
 			}
 			if err := g.begin(); err != nil {
-				return err
+				return nil, err
 			}
+			out.add(g.head[:4]...)
+			out.add(g.passedFlags())
+			out.add(g.head[5:]...)
 		} else {
 			n := min(g.left, len(b))
 			if g.piece() || g.number() {
 				g.payload = append(g.payload, b[:n]...)
 			}
+			out.seen += n
+			out.add(b[:n]...)
 			g.left, b = g.left-n, b[n:]
 		}
 		if g.left == 0 {
 			g.head = g.head[:0]
 			if err := g.end(); err != nil {
-				return err
+				return nil, err
 			}
+			out.add(g.endStray()...)
 			g.watch() // what follows has its own time
 		}
 	}
-	return nil
+	return out.bytes, nil
 }
 
 // End is called when the connection ends. It may be called at any time.
@@ -169,6 +183,9 @@ func (g *Guard) begin() error {
 	if g.piece() && (len(g.block)+g.left > 2*g.limit || g.pieces > maxPieces) {
 		g.open = 0
 		return errors.Join(g.report(Fault{TooLarge: true, Detail: "the request head is too large"}), ErrFlood)
+	}
+	if g.kind == frameHeaders {
+		g.stray = g.flags&flagEndStream != 0 && slices.Contains(g.cut, g.id)
 	}
 	if g.kind == frameReset {
 		g.ended(g.id)
@@ -262,30 +279,4 @@ func (g *Guard) judge() error {
 		return errors.Join(g.report(f), errors.New("http2: "+f.Detail))
 	}
 	return g.await(&h)
-}
-
-// again looks at a further head of a stream: trailers, or what comes on one that
-// has ended, for which the server resets it or closes the connection (RFC 9113,
-// section 5.1).
-func (g *Guard) again(h *request) error {
-	w := g.waits(g.id)
-	if !slices.Contains(g.sending, g.id) && (w == nil || w.gone) {
-		f := h.told("a request head on a stream that has ended")
-		f.Lost = len(h.pseudo) == 0 // trailers may be late only
-		return errors.Join(g.report(f), errors.New("http2: "+f.Detail))
-	}
-	if len(h.pseudo) > 0 || !g.ends {
-		g.breaks("the trailers are malformed")
-	}
-	if g.ends {
-		g.ended(g.id)
-	}
-	return nil
-}
-
-// ended takes note that nothing is to come on a stream any more.
-func (g *Guard) ended(id uint32) {
-	if i := slices.Index(g.sending, id); i >= 0 {
-		g.sending = slices.Delete(g.sending, i, i+1)
-	}
 }

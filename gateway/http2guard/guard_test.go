@@ -43,12 +43,11 @@ type watched struct {
 }
 
 func (w *watched) Read(b []byte) (int, error) {
-	n, err := w.Conn.Read(b)
-	m := min(n, len(http2.ClientPreface)-w.seen)
-	w.seen += m
-	if e := w.guard.Take(b[m:n]); e != nil {
-		return 0, e
+	if w.seen == len(http2.ClientPreface) {
+		return w.guard.Read(w.Conn, b)
 	}
+	n, err := w.Conn.Read(b[:min(len(b), len(http2.ClientPreface)-w.seen)])
+	w.seen += n
 	return n, err
 }
 
@@ -89,7 +88,7 @@ func serveHeld(t testing.TB, hold chan struct{}, streams int) *served {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{Protocols: &protocols, MaxHeaderBytes: headLimit, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams}, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if !s.guard.Taken(r.Method, r.Host, r.RequestURI) {
+		if !s.guard.Taken(r.Context(), r.Method, r.Host, r.RequestURI) {
 			panic(http.ErrAbortHandler)
 		}
 		if s.hold != nil {
@@ -336,7 +335,7 @@ func FuzzGuard(f *testing.F) {
 		g := New(1<<10, func(Fault) error { return nil })
 		for len(b) > 0 {
 			n := min(len(b), 3)
-			if g.Take(b[:n]) != nil {
+			if _, err := g.Take(b[:n]); err != nil {
 				break
 			}
 			if len(g.block)+len(g.payload) > 8<<10 {

@@ -36,7 +36,7 @@ func TestLate(t *testing.T) {
 				g, ended := New(1<<14, func(f Fault) error { faults = append(faults, f); return nil }), 0
 				g.Bound(most, func() { ended++ })
 				for _, p := range tt.pieces {
-					if g.Take([]byte(strings.TrimSuffix(p, "|"))) != nil {
+					if _, err := g.Take([]byte(strings.TrimSuffix(p, "|"))); err != nil {
 						break
 					}
 					time.Sleep(time.Second)
@@ -46,7 +46,7 @@ func TestLate(t *testing.T) {
 				if (ended == 1) != tt.ends || ended > 1 {
 					t.Errorf("ended %d times", ended)
 				}
-				if tt.ends && g.Take([]byte{0}) == nil {
+				if _, err := g.Take([]byte{0}); tt.ends && err == nil {
 					t.Error("it takes more")
 				}
 				told := ""

@@ -50,8 +50,12 @@ func (g *Guard) sent() (err error) {
 	if o.left > 0 {
 		return nil
 	}
-	if len(o.code) == 4 {
-		err = g.refused(binary.BigEndian.Uint32(o.head[5:])&^(1<<31), binary.BigEndian.Uint32(o.code))
+	id := binary.BigEndian.Uint32(o.head[5:]) &^ (1 << 31)
+	switch {
+	case o.head[3] == frameHeaders:
+		g.handled(id)
+	case len(o.code) == 4:
+		err = g.refused(id, binary.BigEndian.Uint32(o.code))
 	}
 	o.head, o.code = o.head[:0], o.code[:0]
 	return err

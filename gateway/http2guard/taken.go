@@ -3,7 +3,7 @@ package http2guard
 import (
 	"encoding/binary"
 	"errors"
-	"hash/maphash"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,7 +11,7 @@ import (
 
 // awaited is a sound request that no handler has taken yet.
 type awaited struct {
-	id    uint32
+	id    uint32 // stream; 0 if only an alike one's was known
 	key   uint64 // of the whole of what the handler gets to see
 	fault Fault  // what is said of it if none ever does, shortened
 	since time.Time
@@ -46,33 +46,6 @@ type crowd struct {
 	first time.Time
 }
 
-// Taken is called by a request's handler before all else, with the request's
-// method, host and URI as the server has them. When it is false the request
-// has been reported already, and the handler must not go on.
-func (g *Guard) Taken(method, host, uri string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	key := g.key(method, host, uri)
-	for i := range g.waiting {
-		// Which of several that are alike does not matter.
-		if g.waiting[i].key == key {
-			g.drop(i)
-			return true
-		}
-	}
-	return false
-}
-
-func (g *Guard) key(method, host, uri string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(g.seed)
-	for _, s := range []string{method, host, uri} {
-		_, _ = h.WriteString(s) // never fails
-		_ = h.WriteByte(0)      // likewise
-	}
-	return h.Sum64()
-}
-
 func (g *Guard) drop(i int) {
 	last := len(g.waiting) - 1
 	copy(g.waiting[i:], g.waiting[i+1:])
@@ -104,7 +77,7 @@ func short(s string, most int) string { return strings.Clone(s[:min(len(s), most
 // waits returns the request of a stream if no handler has taken it yet.
 func (g *Guard) waits(id uint32) *awaited {
 	for i := range g.waiting {
-		if g.waiting[i].id == id {
+		if id != 0 && g.waiting[i].id == id {
 			return &g.waiting[i]
 		}
 	}
@@ -144,33 +117,40 @@ func (g *Guard) inspect() {
 	}
 }
 
-// Codes with which the server refuses a stream that is one too many (RFC 9113,
-// section 7); it has the first for other faults too.
+// Codes with which the server resets a stream before its handler has ended (RFC
+// 9113, section 7). The first and the last are for one too many.
 const (
 	codeProtocol = 0x1
+	codeFlow     = 0x3
+	codeClosed   = 0x5
 	codeRefused  = 0x7
 )
 
 // refused takes note that the server has reset a stream, with a code.
 func (g *Guard) refused(id, code uint32) error {
+	switch code {
+	case codeProtocol, codeFlow, codeClosed, codeRefused:
+	default:
+		g.handled(id) // it has ended
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.ended(id)
-	for i, w := range g.waiting {
-		if w.id != id {
-			continue
-		}
-		g.drop(i)
-		if w.broken == "" && code != codeProtocol && code != codeRefused {
-			w.broken = "a frame of the request breaks the protocol"
-		}
-		if w.broken != "" {
-			w.fault.Lost, w.fault.Detail = true, w.broken
-			return errors.Join(g.report(w.fault), g.reset())
-		}
-		return errors.Join(g.tooMany(w), g.reset())
+	g.cutOff(id)
+	at := slices.IndexFunc(g.waiting, func(w awaited) bool { return id != 0 && w.id == id })
+	if at < 0 {
+		return nil
 	}
-	return nil
+	w := g.waiting[at]
+	g.drop(at)
+	g.owe(w.key)
+	if w.broken == "" && code != codeProtocol && code != codeRefused {
+		w.broken = "a frame of the request breaks the protocol"
+	}
+	if w.broken != "" {
+		w.fault.Lost, w.fault.Detail = true, w.broken
+		return errors.Join(g.report(w.fault), g.reset())
+	}
+	return errors.Join(g.tooMany(w), g.reset())
 }
 
 const crowdDetail = "too many requests at once on the connection"
@@ -203,11 +183,11 @@ func (g *Guard) crowdEnds() error {
 // cancel takes note that the client resets the stream of the frame. Its
 // handler may have begun, or may never do.
 func (g *Guard) cancel() error {
+	if w := g.waits(g.id); w != nil {
+		w.gone = true
+	}
 	gone := 0
 	for i := range g.waiting {
-		if g.waiting[i].id == g.id {
-			g.waiting[i].gone = true
-		}
 		if g.waiting[i].gone {
 			gone++
 		}
@@ -231,7 +211,7 @@ func (g *Guard) cancel() error {
 // ended.
 func (g *Guard) lose() error {
 	left := g.waiting
-	g.waiting = nil
+	g.waiting, g.debts = nil, nil
 	return g.tell(left, "the connection ended before the request was taken")
 }
 

@@ -183,7 +183,7 @@ func TestGone(t *testing.T) {
 		}
 		_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}) // likewise
 		_ = fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel)                                                                                // likewise
-		if err := g.Take(b.Bytes()); err != nil {
+		if _, err := g.Take(b.Bytes()); err != nil {
 			t.Fatal(err)
 		}
 		b.Reset()
@@ -194,7 +194,7 @@ func TestGone(t *testing.T) {
 	if err := g.End(); err != nil {
 		t.Fatal(err)
 	}
-	if n := told(faults, func(f Fault) bool { return f.Lost }); n != sent || g.Taken("POST", "a.test", "/") {
+	if n := told(faults, func(f Fault) bool { return f.Lost }); n != sent || g.Taken(t.Context(), "POST", "a.test", "/") {
 		t.Errorf("%d told of %d", n, sent)
 	}
 }
