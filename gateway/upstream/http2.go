@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -24,6 +25,7 @@ type http2Conns struct {
 
 	mu   sync.Mutex
 	open map[string][]*http2Conn // by host and port, those that may take a request
+	many int                     // all of them
 }
 
 // newHTTP2Conns gives t, which has the limits, connections of HTTP/2.
@@ -48,12 +50,16 @@ func newHTTP2Conns(t *http.Transport) (*http2Conns, error) {
 
 // http2Conn is a connection of HTTP/2.
 type http2Conn struct {
-	tls  *tls.Conn
-	cc   *http2.ClientConn
-	over atomic.Bool // it has been closed
+	conns *http2Conns
+	tls   *tls.Conn
+	cc    *http2.ClientConn
+	over  atomic.Bool // it has been closed
 
-	mu   sync.Mutex
-	used bool // a request has had a place on it
+	mu      sync.Mutex
+	used    bool      // a request has had a place on it
+	trips   int       // that have one
+	since   time.Time // when it had none for the first time since
+	retired bool      // it takes none
 }
 
 // take takes a place for one request more, if there is one, and says whether
@@ -62,12 +68,49 @@ func (c *http2Conn) take() (taken, reused bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	reused = c.used
-	if reused && c.over.Load() { // of one that was never used, http2 tells why
+	if c.retired || reused && c.over.Load() { // of one that was never used, http2 tells why
 		return false, true
 	}
 	taken = c.cc.ReserveNewRequest()
-	c.used = c.used || taken
+	if taken {
+		c.used = true
+		c.trips++
+	}
 	return taken, reused
+}
+
+// roomy reports whether there is a place.
+func (c *http2Conn) roomy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.retired && !c.over.Load() && c.cc.CanTakeNewRequest()
+}
+
+// leave gives a place back.
+func (c *http2Conn) leave() {
+	c.mu.Lock()
+	c.trips--
+	c.since = time.Now()
+	c.mu.Unlock()
+	c.conns.trim()
+}
+
+// idle reports whether no trip has a place, and since when.
+func (c *http2Conn) idle() (since time.Time, idle bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.since, c.trips == 0
+}
+
+// retire closes the connection if no trip has a place on it.
+func (c *http2Conn) retire() {
+	c.mu.Lock()
+	c.retired = c.retired || c.trips == 0
+	retired := c.retired
+	c.mu.Unlock()
+	if retired {
+		_ = c.cc.Close() // nobody waits for it
+	}
 }
 
 // begin makes a connection of one that has agreed on HTTP/2. Of many that were
@@ -82,17 +125,22 @@ func (h *http2Conns) begin(authority string, c *tls.Conn) http.RoundTripper {
 		_ = c.Close() // it is of no use
 		return notBegun{err}
 	}
-	hc := &http2Conn{tls: c, cc: cc}
+	hc := &http2Conn{conns: h, tls: c, cc: cc, since: time.Now()}
+	under := underlying(c)
+	if under != nil {
+		under.http2 = hc // before a trip finds it
+	}
 	if o := h.roomy(authority, hc); o != nil {
 		_ = cc.Close() // likewise
 		return o
 	}
-	if under := underlying(c); under != nil {
+	if under != nil {
 		under.onClose(func() {
 			hc.over.Store(true)
 			h.drop(authority, hc)
 		})
 	}
+	h.trim()
 	return hc
 }
 
@@ -102,12 +150,13 @@ func (h *http2Conns) roomy(authority string, c *http2Conn) *http2Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, o := range h.open[authority] {
-		if !o.over.Load() && o.cc.CanTakeNewRequest() {
+		if o.roomy() {
 			return o
 		}
 	}
 	if c != nil {
 		h.open[authority] = append(h.open[authority], c)
+		h.many++
 	}
 	return nil
 }
@@ -125,7 +174,9 @@ func (n notBegun) RoundTrip(*http.Request) (*http.Response, error) { return nil,
 func (h *http2Conns) drop(authority string, c *http2Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	was := len(h.open[authority])
 	left := slices.DeleteFunc(h.open[authority], func(o *http2Conn) bool { return o == c })
+	h.many -= was - len(left)
 	if len(left) == 0 {
 		delete(h.open, authority)
 		return
@@ -158,25 +209,49 @@ func hostPort(req *http.Request) string {
 
 // closeIdle closes the connections that no request uses.
 func (h *http2Conns) closeIdle() {
-	h.mu.Lock()
-	var idle []*http2Conn
-	for _, conns := range h.open {
-		idle = append(idle, conns...)
-	}
-	h.mu.Unlock()
-	for _, c := range idle {
-		if !c.inUse() {
-			c.cc.SetDoNotReuse() // from here on only what came between the two looks
-			if !c.inUse() {
-				_ = c.cc.Close() // nobody waits for it
-			}
-		}
+	for _, c := range h.idle() {
+		c.retire()
 	}
 }
 
-func (c *http2Conn) inUse() bool {
-	s := c.cc.State()
-	return s.StreamsActive+s.StreamsReserved+s.StreamsPending > 0
+// trim closes those of the connections that no request uses that were used
+// least recently, of more than maxIdle.
+func (h *http2Conns) trim() {
+	h.mu.Lock()
+	few := h.many <= maxIdle
+	h.mu.Unlock()
+	if few {
+		return
+	}
+	idle := h.idle()
+	for _, c := range idle[:max(0, len(idle)-maxIdle)] {
+		c.retire()
+	}
+}
+
+// idle returns the connections that no request uses, first the one that was
+// used least recently.
+func (h *http2Conns) idle() []*http2Conn {
+	type rested struct {
+		*http2Conn
+		since time.Time
+	}
+	h.mu.Lock()
+	var list []rested
+	for _, conns := range h.open {
+		for _, c := range conns {
+			if since, idle := c.idle(); idle {
+				list = append(list, rested{c, since})
+			}
+		}
+	}
+	h.mu.Unlock()
+	slices.SortFunc(list, func(a, b rested) int { return a.since.Compare(b.since) })
+	out := make([]*http2Conn, len(list))
+	for i, r := range list {
+		out[i] = r.http2Conn
+	}
+	return out
 }
 
 // goneConn has net/http leave a connection that it remembers (net/http,

@@ -3,12 +3,16 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // firstData calls before once, when the first byte after a handshake of TLS 1.2
@@ -81,4 +85,72 @@ func TestConnectionThatEndsAsItBegins(t *testing.T) {
 	if n := len(tr.http2.open); n > 0 {
 		t.Errorf("connections to %d hosts are kept, want none", n)
 	}
+}
+
+// manyHosts is an origin of HTTP/2 with n names, and an Upstream that knows them.
+func manyHosts(t *testing.T, n int) (*origin, *Upstream, func(i int) Target) {
+	t.Helper()
+	ca := newAuthority(t)
+	o := newOrigin(t, true, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x") })
+	o.roots.AddCert(ca.cert)
+	name := func(i int) string { return fmt.Sprintf("h%d.test", i) }
+	hosts := map[string][]netip.Addr{}
+	for i := range n {
+		hosts[name(i)] = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	}
+	cert := ca.issue(t, func(c *x509.Certificate) { c.DNSNames = slices.Collect(maps.Keys(hosts)) })
+	o.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}}, nil
+	}
+	return o, newUpstream(t, Options{Roots: o.roots, Hosts: hosts, IdleTimeout: time.Hour}), func(i int) Target {
+		to := o.target()
+		to.Host = name(i)
+		return to
+	}
+}
+
+// TestIdleHTTP2ConnectionsAreBounded: those that were used least recently are
+// closed, none that is in use, and those that were in use when they no longer
+// are.
+func TestIdleHTTP2ConnectionsAreBounded(t *testing.T) {
+	const busy, more = maxWide / 2, 40
+	o, u, to := manyHosts(t, maxIdle+busy+more)
+	var open []*http.Response
+	for i := range busy {
+		resp, _, err := send(t, u, to(i), "https", "GET", nil, speaksHTTP2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, resp)
+	}
+	for i := busy; i < maxIdle+busy+more; i++ {
+		mustSend(t, u, to(i), "https", "GET", nil, speaksHTTP2)
+	}
+	p := u.Transport("s1")
+	kept := func(when string, want int) {
+		t.Helper()
+		p.mu.Lock()
+		n := len(p.conns)
+		h := p.transports[transportKey{key(o.target()), wideHTTP2}].http2
+		p.mu.Unlock()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if n != want || h.many != want {
+			t.Errorf("%s %d connections are open, %d of them known; want %d", when, n, h.many, want)
+		}
+	}
+	reused := func(i int) bool {
+		_, info, _ := mustSend(t, u, to(i), "https", "GET", nil, speaksHTTP2)
+		return info.Reused
+	}
+	kept("with some in use", busy+maxIdle)
+	if !reused(0) || !reused(maxIdle+busy+more-1) || reused(busy) {
+		t.Error("want those in use and the last ones kept, and the first of the others closed")
+	}
+	for _, resp := range open {
+		if err := resp.Body.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	kept("with none in use", maxIdle)
 }

@@ -25,6 +25,7 @@ type conn struct {
 	written atomic.Int64    // before its end
 	ending  atomic.Bool
 	barred  atomic.Bool // nothing more is to be sent
+	http2   *http2Conn  // over it, if it is one; does not change once a trip has it
 	gone    func()      // to be called when it is closed; under the pool's mu
 	over    bool        // it has been; likewise
 
@@ -134,7 +135,8 @@ type trip struct {
 	answer    io.ReadCloser // the response's body; nil: nothing is done with it
 
 	mu       sync.Mutex
-	conn     net.Conn // as net/http has it: a *conn or a *tls.Conn around one
+	conn     net.Conn   // as net/http has it: a *conn or a *tls.Conn around one
+	http2    *http2Conn // on which it has a place
 	reused   bool
 	got      time.Time
 	baseline int64 // written on conn before the attempt
@@ -153,6 +155,7 @@ func (t *trip) trace(ctx context.Context, a *Attempt) context.Context {
 // written to it, if the method or an Idempotency-Key says that it may. What is
 // not to be sent again is kept from the connection.
 func (t *trip) gotConn(i httptrace.GotConnInfo) {
+	t.leave()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := underlying(i.Conn)
@@ -164,7 +167,7 @@ func (t *trip) gotConn(i httptrace.GotConnInfo) {
 	}
 	t.conn, t.reused, t.got = i.Conn, i.Reused, time.Now()
 	if c != nil {
-		t.baseline = c.written.Load()
+		t.http2, t.baseline = c.http2, c.written.Load()
 	}
 }
 
@@ -212,6 +215,9 @@ func (t *trip) rewind() bool {
 }
 
 func underlying(nc net.Conn) *conn {
+	if a, ok := nc.(*clearConn); ok {
+		return a.under
+	}
 	if c, ok := nc.(*tls.Conn); ok {
 		nc = c.NetConn()
 	}
@@ -234,12 +240,35 @@ func (t *trip) report(resp *http.Response) {
 	if !t.reused {
 		t.info.Connect = t.got.Sub(t.start)
 	}
-	if resp != nil && resp.TLS != nil {
-		t.info.TLSVersion = strings.TrimPrefix(tls.VersionName(resp.TLS.Version), "TLS ")
-		t.info.ALPN = resp.TLS.NegotiatedProtocol
+	if state := t.state(); resp != nil && state != nil {
+		t.info.TLSVersion = strings.TrimPrefix(tls.VersionName(state.Version), "TLS ")
+		t.info.ALPN = state.NegotiatedProtocol
 	}
 	if t.info.ALPN != "h2" {
 		t.info.conn = underlying(t.conn)
+	}
+}
+
+// state is that of the TLS connection which the trip has, or nil. Its caller
+// holds mu.
+func (t *trip) state() *tls.ConnectionState {
+	c, ok := t.conn.(*tls.Conn)
+	if a, h1 := t.conn.(*clearConn); h1 {
+		c, ok = a.Conn.(*tls.Conn)
+	}
+	if !ok {
+		return nil
+	}
+	s := c.ConnectionState()
+	return &s
+}
+
+// answered tells the connection what follows the head of a response.
+func (t *trip) answered(resp *http.Response) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a, ok := t.conn.(*clearConn); ok {
+		a.body(resp)
 	}
 }
 
@@ -266,6 +295,8 @@ func (t *trip) choose() (*transport, error) {
 	switch {
 	case t.http1:
 		o = onlyHTTP1
+	case t.out.URL.Scheme == "https" && upgrades(t.out.Header):
+		o = noOffer
 	case t.out.URL.Scheme == "https" && t.out.Header["Upgrade"] == nil && !t.widen(): // it may be HTTP/2
 		o = narrowHTTP2
 	}
@@ -293,12 +324,24 @@ func (t *trip) narrow() {
 	}
 }
 
+// leave gives back the place of an attempt that is over.
+func (t *trip) leave() {
+	t.mu.Lock()
+	h := t.http2
+	t.http2 = nil
+	t.mu.Unlock()
+	if h != nil {
+		h.leave()
+	}
+}
+
 // end gives back what the trip has.
 func (t *trip) end() {
 	t.narrow()
 	if t.body != nil {
 		t.body.close()
 	}
+	t.leave()
 }
 
 // response is the body of a trip's response. It ends the trip with its own end.
