@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"strings"
 	"testing"
@@ -117,4 +118,52 @@ func TestDigestThatFollows(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// FuzzFormOfParts: a form in which nothing is replaced goes out as it came,
+// and in any other values stand in named fields only.
+func FuzzFormOfParts(f *testing.F) {
+	for _, s := range []string{
+		parts("a", "b", "client_secret", "$BODY_KEY"), "x\r\n" + parts("a", "b") + "y", "--b0--", part("$BODY_KEY", ofSecret, "A: b") + "--b0--\r\n$BODY_KEY",
+		"$BODY_KEY\n--b0\nContent-Disposition: form-data; name=client_secret; filename=a\n\nx\n--b0--",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		if strings.Contains(body, "<v>") || len(body) > 32<<10 {
+			return
+		}
+		r := post(partType, body, false, asIs)
+		p, refusal := bodyTable().Plan(input(r, "BODY_KEY"))
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		if err := p.Apply(r, map[string]secrets.Value{"BODY_KEY": mustValue(t, "<v>")}); err != nil {
+			return
+		}
+		got, err := io.ReadAll(r.Body)
+		if err != nil || int64(len(got)) != r.ContentLength {
+			t.Fatalf("%q: %d bytes of %d, %v", body, len(got), r.ContentLength, err)
+		}
+		if len(p.Later()) == 0 {
+			if _, found := p.table.find.next(body, 0, p.own); found || string(got) != body {
+				t.Fatalf("%q became %q", body, got)
+			}
+			return
+		}
+		form := multipart.NewReader(strings.NewReader(string(got)), "b0")
+		for {
+			q, err := form.NextRawPart()
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				t.Fatalf("%q became %q: %v", body, got, err)
+			}
+			text, err := io.ReadAll(q)
+			if err != nil || strings.Contains(string(text), "<v>") && (q.FormName() != "client_secret" || q.FileName() != "") {
+				t.Fatalf("%q became %q, %v", body, got, err)
+			}
+		}
+	})
 }
