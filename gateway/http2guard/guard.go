@@ -188,7 +188,10 @@ func (g *Guard) begin() error {
 		g.stray = g.flags&flagEndStream != 0 && slices.Contains(g.cut, g.id)
 	}
 	if g.kind == frameReset {
-		g.ended(g.id)
+		cut := slices.Contains(g.cut, g.id)
+		if g.ended(g.id); cut {
+			return nil // it cancels nothing
+		}
 		return errors.Join(g.cancel(), g.reset())
 	}
 	return nil

@@ -74,6 +74,9 @@ func (o one) Accept() (net.Conn, error) {
 	return o.wrap(c), nil
 }
 
+// unread is a field of requests whose body their handler does not read.
+const unread = "x-unread"
+
 func serve(t testing.TB) *served { return serveHeld(t, nil, 0) }
 
 // serveHeld is serve with handlers that wait, and a bound on streams.
@@ -93,6 +96,9 @@ func serveHeld(t testing.TB, hold chan struct{}, streams int) *served {
 		}
 		if s.hold != nil {
 			<-s.hold
+		}
+		if r.Header.Get(unread) != "" {
+			return // the server resets the stream
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
 		s.mu.Lock()

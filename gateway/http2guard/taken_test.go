@@ -198,3 +198,23 @@ func TestGone(t *testing.T) {
 		t.Errorf("%d told of %d", n, sent)
 	}
 }
+
+// TestResetsOfWhatIsReset: a client that resets what the server has reset
+// cancels nothing.
+func TestResetsOfWhatIsReset(t *testing.T) {
+	s := newScript(t)
+	for i := range uint32(3 * maxResets) {
+		s.head(2*i+1, false, plain()...)
+		err := s.comes()
+		s.takes(true, true)
+		s.answers(2*i + 1)
+		s.resets(2*i+1, http2.ErrCodeNo)
+		_ = s.framer.WriteRSTStream(2*i+1, http2.ErrCodeNo) // to memory
+		if err = errors.Join(err, s.comes()); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	if len(s.faults) > 0 {
+		t.Errorf("faults %+v", s.faults)
+	}
+}
