@@ -34,8 +34,9 @@ func collectNewest(ctx context.Context, s span, f Filter) ([]record, error) {
 		return nil, err
 	}
 	w := &backward{ctx: ctx, sieve: newSieve(f), lookup: newLookup(s.dir, f)}
+	since := sinceSegment(s, f.Since)
 	for _, n := range slices.Backward(list) {
-		if n > s.end.n {
+		if n > s.end.n || n < since {
 			continue
 		}
 		path := filepath.Join(s.dir, segmentName(n))

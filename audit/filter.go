@@ -91,7 +91,8 @@ func glob(pattern, s string) bool {
 }
 
 // sieve is a Filter made ready to throw out most lines before they are
-// decoded. What it lets through still has to be matched.
+// decoded. What it lets through still has to be matched. A line that is no
+// record is let through: nobody knows what it was, and the answer lacks it.
 type sieve struct {
 	f        Filter
 	literals [][]byte // every one must be in the line
@@ -107,7 +108,7 @@ func newSieve(f Filter) *sieve {
 	}
 	add(`"kind":`, f.Kind)
 	add(`"verdict":`, f.Verdict)
-	add(`:`, f.Reason) // of the member reason, or of the class of the error
+	add(``, f.Reason) // of the member reason, or of the class of the error
 	add(`"conn":`, f.Conn)
 	add(`"req":`, f.Req)
 	if f.Blocked {
@@ -122,8 +123,11 @@ func newSieve(f Filter) *sieve {
 	return s
 }
 
-// pass reports whether the line may match.
-func (s *sieve) pass(line []byte) bool {
+// pass reports whether the line may match or be no record.
+func (s *sieve) pass(line []byte) bool { return s.may(line) || !sound(line) }
+
+// may reports whether the line may match.
+func (s *sieve) may(line []byte) bool {
 	for _, lit := range s.literals {
 		if !bytes.Contains(line, lit) {
 			return false

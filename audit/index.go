@@ -20,6 +20,8 @@ import (
 // segment, in which are
 //
 //	"m"                       how far the segment is indexed, and its first seq
+//	"w"                       of a closed segment: which file it was, and where
+//	                          its lines are no records
 //	"b" offset                a block of lines: its end, first and last time
 //	"t" term offset           how many records of that block have the term
 //
@@ -49,15 +51,17 @@ type indexer struct {
 
 	broken      bool   // it is known to be, and is not made anew yet
 	done        bool   // the rest is what the last batch has left
+	unchecked   bool   // a closed segment has not been looked through yet
 	first, last uint64 // segments
 	upto        int64  // in the last segment
 
 	block  blockIndex
-	far    int64     // how far behind it is worth telling, in bytes; tellBehind if it is 0
-	behind int64     // bytes that are not indexed yet
-	did    int64     // bytes that the last batch has indexed
-	most   int64     // the same when the present update began
-	told   time.Time // when that was last told; zero if it was not
+	settle time.Duration // see checkSettle, which it is if it is 0
+	far    int64         // how far behind it is worth telling, in bytes; tellBehind if it is 0
+	behind int64         // bytes that are not indexed yet
+	did    int64         // bytes that the last batch has indexed
+	most   int64         // the same when the present update began
+	told   time.Time     // when that was last told; zero if it was not
 }
 
 func (x *indexer) path() string { return filepath.Join(x.dir, indexName) }
@@ -157,7 +161,7 @@ func (x *indexer) batch() (more bool, err error) {
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
-	x.done, x.first, x.last, x.behind, x.did = false, list[0], list[len(list)-1], 0, 0
+	x.done, x.unchecked, x.first, x.last, x.behind, x.did = false, false, list[0], list[len(list)-1], 0, 0
 	err = withBolt(x.path(), bbolt.Options{Timeout: indexWait}, func(db *bbolt.DB) error {
 		return db.Update(func(tx *bbolt.Tx) error {
 			root, err := tx.CreateBucketIfNotExists([]byte(indexVersion))
@@ -180,7 +184,7 @@ func (x *indexer) batch() (more bool, err error) {
 	if err != nil {
 		x.block = blockIndex{} // it may be in the middle of one
 	}
-	x.done = err == nil && !more
+	x.done = err == nil && !more && !x.unchecked
 	return more, err
 }
 
@@ -260,6 +264,13 @@ func (x *indexer) segment(root *bbolt.Bucket, n uint64, closed bool, left *int) 
 	x.upto = upto
 	x.behind += info.Size() - upto
 	x.did += upto - begun
+	if closed && upto == info.Size() {
+		again, err := x.check(b, f, left)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		x.unchecked = x.unchecked || again
+	}
 	return b.Put([]byte("m"), append(key(uint64(upto)), key(first.seq)...))
 }
 

@@ -40,7 +40,9 @@ func manyRecords(t testing.TB, n int) string {
 	return dir
 }
 
-func newIndexer(dir string) *indexer { return &indexer{dir: dir, logger: hclog.NewNullLogger()} }
+func newIndexer(dir string) *indexer {
+	return &indexer{dir: dir, logger: hclog.NewNullLogger(), settle: 1}
+}
 
 // filters that the index knows something about.
 func indexedFilters() map[string]Filter {

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -22,8 +23,8 @@ type region struct {
 // lookup tells readers where in the segments of one log to look. A nil one
 // knows nothing.
 type lookup struct {
-	regions map[uint64][]region // candidates, in order
-	upto    map[uint64]int64    // what is beyond is not indexed
+	regions map[uint64][]region // of each segment that is known to its end: candidates and damaged lines, in order
+	upto    map[uint64]int64    // how far segments are indexed
 }
 
 // lookupWait is how long a reader waits for the index before it does without.
@@ -49,7 +50,9 @@ func newLookup(dir string, f Filter) *lookup {
 					n := binary.BigEndian.Uint64(k)
 					b := root.Bucket(k)
 					l.upto[n], _ = readMark(b)
-					l.regions[n] = candidates(b, terms, f)
+					if bad, ok := checked(b, filepath.Join(dir, segmentName(n))); ok {
+						l.regions[n] = join(append(candidates(b, terms, f), bad...))
+					}
 				}
 				return nil
 			})
@@ -102,23 +105,26 @@ func postings(b *bbolt.Bucket, term string) []uint64 {
 }
 
 // in are the regions of the segment n before end that have to be read, in
-// order and without overlap.
+// order and without overlap: all of one that the index does not know to its end.
 func (l *lookup) in(n uint64, end int64) []region {
 	if l == nil {
 		return []region{{0, end}}
 	}
-	upto := l.upto[n]
-	if upto > end { // another segment than the one that was indexed
+	list, known := l.regions[n]
+	if !known || l.upto[n] != end {
 		return []region{{0, end}}
 	}
-	list := slices.Clone(l.regions[n])
-	if upto < end {
-		list = append(list, region{upto, end})
-	}
+	return list
+}
+
+// join puts regions in order and makes one of those that touch or overlap. A
+// damaged line may lie in a block that is a candidate.
+func join(list []region) []region {
+	slices.SortFunc(list, func(a, b region) int { return cmp.Compare(a.from, b.from) })
 	var joined []region
 	for _, r := range list {
-		if k := len(joined); k > 0 && joined[k-1].to == r.from {
-			joined[k-1].to = r.to
+		if k := len(joined); k > 0 && joined[k-1].to >= r.from {
+			joined[k-1].to = max(joined[k-1].to, r.to)
 		} else {
 			joined = append(joined, r)
 		}
@@ -134,7 +140,11 @@ func (l *lookup) forward(ctx context.Context, s span, sieve *sieve, yield func(r
 		yield(record{err: err})
 		return
 	}
+	since := sinceSegment(s, sieve.f.Since)
 	for _, n := range list {
+		if n < since {
+			continue
+		}
 		end := s.end.off
 		if n > s.end.n {
 			return
