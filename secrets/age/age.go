@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -113,10 +114,16 @@ func parse(plain []byte) (map[string]string, error) {
 	return doc, nil
 }
 
+// openNow opens a file to read it, and does not wait for somebody to write
+// where it is none, such as a FIFO.
+func openNow(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
+
 // readIdentities reads a file of identities. One that others may read is
 // refused.
 func readIdentities(path string) ([]age.Identity, error) {
-	f, err := os.Open(path)
+	f, err := openNow(path)
 	if err != nil {
 		return nil, fmt.Errorf("age identity %s: %w", path, reason(err))
 	}
@@ -167,7 +174,7 @@ func parseIdentities(r io.Reader) ([]age.Identity, error) {
 }
 
 func decrypt(path string, identities []age.Identity) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := openNow(path)
 	if err != nil {
 		return nil, fmt.Errorf("age file %s: %w", path, reason(err))
 	}

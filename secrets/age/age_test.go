@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"filippo.io/age"
@@ -106,6 +107,16 @@ func TestFetch(t *testing.T) {
 	}
 }
 
+// fifo makes one that nobody writes to.
+func fifo(t *testing.T, beside string) string {
+	t.Helper()
+	path := beside + ".fifo"
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func TestFetchRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*testing.T, *Config)
@@ -113,6 +124,8 @@ func TestFetchRefuses(t *testing.T) {
 	}{
 		"no file":          {func(_ *testing.T, c *Config) { c.Path += "x" }, "no such file"},
 		"a directory":      {func(_ *testing.T, c *Config) { c.Path = filepath.Dir(c.Path) }, "not a regular file"},
+		"a FIFO":           {func(t *testing.T, c *Config) { c.Path = fifo(t, c.Path) }, "not a regular file"},
+		"identity: a FIFO": {func(t *testing.T, c *Config) { c.Identity = fifo(t, c.Path) }, "not a regular file"},
 		"no identity":      {func(_ *testing.T, c *Config) { c.Identity += "x" }, "no such file"},
 		"identity for all": {func(t *testing.T, c *Config) { _ = os.Chmod(c.Identity, 0o644) }, "lets others read it"},
 		"identity is none": {func(t *testing.T, c *Config) { write(t, c.Identity, "AGE-SECRET-KEY-1BROKEN", 0o600) }, "no identity"},

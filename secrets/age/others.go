@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"filippo.io/age"
@@ -35,7 +34,7 @@ func opened(f io.Reader) (src io.Reader, isArmored bool) {
 // somebody else as well, who could not read what is written in its place: a
 // file does not tell to whom. It also says whether the file has an armor.
 func noOthers(c Config, identities []age.Identity) (isArmored bool, err error) {
-	f, err := os.Open(c.Path)
+	f, err := openNow(c.Path)
 	if err != nil {
 		return false, fmt.Errorf("age file %s: %w", c.Path, reason(err))
 	}

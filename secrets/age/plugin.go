@@ -1,9 +1,11 @@
 package age
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"filippo.io/age"
@@ -84,4 +86,23 @@ func (s *source) within(ctx context.Context, f func() ([]byte, error)) ([]byte, 
 	case <-ctx.Done():
 		return nil, fmt.Errorf("age file %s: the plugin of its identity has not answered", s.c.Path)
 	}
+}
+
+// AsksPlugin says whether a file of identities names one of a plugin, which may
+// wait for somebody to touch a key.
+func AsksPlugin(identity string) bool {
+	f, err := openNow(identity)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	for lines := bufio.NewScanner(io.LimitReader(f, maxIdentity)); lines.Scan(); {
+		if strings.HasPrefix(strings.TrimSpace(lines.Text()), pluginPrefix) {
+			return true
+		}
+	}
+	return false
 }
