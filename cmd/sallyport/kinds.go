@@ -35,7 +35,8 @@ type sourceKind struct {
 	written  func(a attributes) []string // those of its files that it writes itself; nil: none
 	searches bool                        // it may run a program that it looks for in PATH
 
-	local bool // it is read from this machine, at once
+	local bool                    // it is read from this machine, at once
+	slow  func(a attributes) bool // somebody may have to do something before it is; nil: never
 
 	// How the value is used, when it is not put in a placeholder's place.
 	use    func(a attributes, s *inject.Secret) // nil: it is
@@ -181,6 +182,7 @@ func sourceKinds() map[string]sourceKind {
 			files:    func(a attributes) []string { return a.texts("path", "identity") },
 			searches: true,
 			local:    true,
+			slow:     func(a attributes) bool { return age.AsksPlugin(a.text("identity")) },
 		},
 	}
 }

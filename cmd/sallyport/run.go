@@ -135,7 +135,9 @@ func (f *runFlags) runIn(argv []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	st.loader.pins.seal() // nothing of the command has begun
+	for _, hint := range st.loader.pins.seal() { // nothing of the command has begun
+		fmt.Fprintln(os.Stderr, "sallyport: hint:", hint)
+	}
 	st.warnOfSecrets(sb)
 	box, err := capture.Prepare(f.command(st, sb, argv))
 	if err != nil {

@@ -57,13 +57,8 @@ func (f *runFlags) environment(st *stack, sb *identity.Sandbox) []string {
 		}
 	}
 	for _, name := range st.loader.sourceVariables() {
-		value := os.Getenv(name)
+		dropCopies(env, os.Getenv(name))
 		delete(env, name)
-		for other, text := range env { // a copy under another name
-			if value != "" && strings.Contains(text, value) {
-				delete(env, other)
-			}
-		}
 	}
 	cover := st.cover()
 	for name, value := range env { // a copy of what another source gave
@@ -90,6 +85,13 @@ func (f *runFlags) environment(st *stack, sb *identity.Sandbox) []string {
 		out = append(out, name+"="+env[name])
 	}
 	return out
+}
+
+// dropCopies deletes the variables that have a value in theirs, if that is too
+// long to stand there by chance.
+func dropCopies(env map[string]string, value string) {
+	const least = 8 // bytes, as for every other value that is looked for
+	maps.DeleteFunc(env, func(_, text string) bool { return len(value) >= least && strings.Contains(text, value) })
 }
 
 // cover returns what covers, in a text, the values that are held now, and

@@ -19,15 +19,31 @@ type mark struct {
 	size         int64
 	mtime, ctime time.Time
 	sum          [sha256.Size]byte // what is written through a mapping changes no time on some file systems
+	large        bool              // a folder of which not all was looked at
 }
 
-// markOf returns the mark of what path leads to. A folder or device is told
-// by its inode alone: what goes through it changes its times.
+// markOf returns the mark of what path leads to. A folder is told by its inode
+// and all that is in it, unless it is a mere place; such a one, and a device, is
+// told by its inode alone: what goes through it changes its times.
 func markOf(path string) mark {
 	info, err := os.Stat(path)
 	if err != nil {
 		return mark{}
 	}
+	m := markOfInfo(info)
+	switch {
+	case info.Mode().IsRegular():
+		m.sum = sumOf(path)
+	case info.IsDir() && !isPlace(path):
+		var whole bool
+		m.sum, whole = folderSum(path)
+		m.large = !whole
+	}
+	return m
+}
+
+// markOfInfo is the mark of a file without its content.
+func markOfInfo(info os.FileInfo) mark {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return mark{}
@@ -35,7 +51,6 @@ func markOf(path string) mark {
 	m := mark{dev: uint64(st.Dev), ino: st.Ino, mode: st.Mode}
 	if info.Mode().IsRegular() {
 		m.size, m.mtime, m.ctime = info.Size(), info.ModTime(), time.Unix(st.Ctim.Sec, st.Ctim.Nsec)
-		m.sum = sumOf(path)
 	}
 	return m
 }

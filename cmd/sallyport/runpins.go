@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
+	"maps"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"sallyport/audit"
 	"sallyport/secrets"
@@ -35,18 +33,28 @@ func newPins(changes func(string) bool) *pins {
 	return &pins{changes: changes, taken: map[string]bool{}, marks: map[string]mark{}, kept: map[string]*keptSource{}}
 }
 
-// seal says that the command begins. It waits for what is being read.
-func (p *pins) seal() {
-	p.sealed.Store(true)
+// seal says that the command begins: what is there now is what stays. It
+// returns what somebody should know of it.
+func (p *pins) seal() (hints []string) {
 	p.mu.Lock()
-	kept := make([]*keptSource, 0, len(p.kept))
-	for _, k := range p.kept {
-		kept = append(kept, k)
-	}
+	kept := slices.Collect(maps.Values(p.kept))
 	p.mu.Unlock()
 	for _, k := range kept {
-		k.wait()
+		if k.wait() {
+			hints = append(hints, fmt.Sprintf("a secret's file does not answer, and is not read later, since the command can change %s", k.path))
+		}
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sealed.Store(true)
+	for path, was := range p.marks {
+		p.marks[path] = markOf(path)
+		if p.marks[path] != was { // by the program of a source, say
+			hints = append(hints, fmt.Sprintf("%s was written while the secrets were fetched; when it is again, the command whose arguments name it is not used any more: better it names that by itself", path))
+		}
+	}
+	slices.Sort(hints)
+	return hints
 }
 
 // pin remembers those of paths that the command can change, as they are now,
@@ -54,13 +62,12 @@ func (p *pins) seal() {
 func (p *pins) pin(paths []string) (pinned []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, path := range paths {
-		if !p.changes(path) {
-			continue
-		}
-		pinned = append(pinned, path)
-		if _, known := p.marks[path]; !known && !p.sealed.Load() {
-			p.marks[path] = markOf(path)
+	for _, named := range paths {
+		for _, path := range p.changeableIn(named) {
+			pinned = append(pinned, path)
+			if _, known := p.marks[path]; !known && !p.sealed.Load() {
+				p.marks[path] = markOf(path)
+			}
 		}
 	}
 	return pinned
@@ -72,10 +79,13 @@ func (p *pins) check(pinned []string) error {
 	defer p.mu.Unlock()
 	for _, path := range pinned {
 		was, known := p.marks[path]
-		if !known {
+		switch {
+		case !known:
 			return fmt.Errorf("%s was not named when the run began, and its command can change it; begin a new run to use it", path)
-		}
-		if markOf(path) != was {
+		case was.large:
+			return fmt.Errorf("folder %s cannot be held to what it was when the run began: more than %d entries or %d MiB, or not all readable; name what is needed in it, or a folder that the command cannot change",
+				path, maxEntries, maxSummed>>20)
+		case p.sealed.Load() && markOf(path) != was: // before, nothing of the command has begun
 			return fmt.Errorf("%s has changed since the run began, and its command can change it; begin a new run to use what is there now", path)
 		}
 	}
@@ -130,78 +140,28 @@ func (p *pins) source(name string, a attributes) (secrets.Source, error) {
 	return &pinnedSource{Source: src, pins: p, paths: pinned, written: written}, nil
 }
 
-// keep makes a source whose value stays what it was at the start, if the
-// command can change a file of it.
-func (p *pins) keep(name string, k sourceKind, a attributes, read []string) (secrets.Source, error) {
-	if k.searches {
-		read = append(slices.Clone(read), filepath.SplitList(os.Getenv("PATH"))...)
-	}
-	src, err := k.open(a)
-	i := slices.IndexFunc(read, p.changes)
-	if err != nil || i < 0 {
-		return src, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	key := fmt.Sprintf("%s %q", name, a)
-	if p.kept[key] == nil {
-		p.kept[key] = &keptSource{source: src, pins: p, path: read[i]}
-	}
-	return p.kept[key], nil
-}
-
-// keptSource is a source that is read until the command begins, and then has
-// the value that it had.
-type keptSource struct {
-	source secrets.Source
-	pins   *pins
-	path   string // that the command can change
-
-	mu    sync.Mutex // held while it is read
-	have  bool
-	value secrets.Value
-}
-
-// Fetch returns the value of the start.
-func (k *keptSource) Fetch(ctx context.Context) (secrets.Fetched, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.have {
-		return secrets.Fetched{Value: k.value}, nil
-	}
-	if k.pins.sealed.Load() {
-		return secrets.Fetched{}, fmt.Errorf("no value was there when the run began, and none is read later, since the run's command can change %s; begin a new run", k.path)
-	}
-	f, err := k.source.Fetch(ctx)
-	if err != nil {
-		return secrets.Fetched{}, err
-	}
-	k.have, k.value = true, f.Value
-	return secrets.Fetched{Value: k.value}, nil
-}
-
-// wait waits until it is not being read.
-func (k *keptSource) wait() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-}
-
 // pinnedSource is a source that is asked only while its files are what they
 // were at the start.
 type pinnedSource struct {
 	secrets.Source
 	pins    *pins
 	paths   []string
-	written []string // by the source itself
+	written []string    // by the source itself
+	during  atomic.Bool // one of the files changed while the source was asked
 }
 
-// Fetch asks the source.
+// Fetch asks the source. What changes meanwhile may be its own doing or the
+// command's, who can tell when a program reads a file; so it counts as changed.
 func (s *pinnedSource) Fetch(ctx context.Context) (secrets.Fetched, error) {
 	if err := s.pins.check(s.paths); err != nil {
+		if s.during.Load() {
+			err = fmt.Errorf("%w (it changed while the source itself was asked: if that writes it, let the program name it by itself, not its arguments)", err)
+		}
 		return secrets.Fetched{}, err
 	}
 	f, err := s.Source.Fetch(ctx)
 	s.pins.renew(s.written)
+	s.during.Store(s.pins.check(s.paths) != nil)
 	return f, err
 }
 
@@ -211,24 +171,6 @@ type refusedSource struct{ err error }
 // Fetch says why not.
 func (s refusedSource) Fetch(context.Context) (secrets.Fetched, error) {
 	return secrets.Fetched{}, s.err
-}
-
-// commandFiles are the files that a command line can name: the program, every
-// argument, and what follows the = of one. Commands run in the root folder.
-func commandFiles(argv []string) []string {
-	var out []string
-	for _, arg := range argv {
-		names := []string{arg}
-		if _, value, ok := strings.Cut(arg, "="); ok {
-			names = append(names, value)
-		}
-		for _, name := range names {
-			if name != "" && len(name) < syscall.PathMax {
-				out = append(out, filepath.Join("/", name))
-			}
-		}
-	}
-	return out
 }
 
 // sinkCommand is the command line of a sink with its program found, and a
