@@ -87,6 +87,42 @@ func TestRunFollowsAPolicyOfOthers(t *testing.T) {
 	}
 }
 
+// TestRunSendsNothingThatItShows: a secret whose file or variable a reload is
+// the first to name, and which the command has read, is not sent.
+func TestRunSendsNothingThatItShows(t *testing.T) {
+	const shown = "SHOWN-9c41d7a2e6b05f38"
+	l := begin(t)
+	host := "late.own.test"
+	dir := ownFolder(t, 0, map[string]string{"others.hcl": keyed("own.test"), "key": shown})
+	others, mark := filepath.Join(dir, "others.hcl"), ownFolder(t, lab.Nobody, nil)
+	o := withKey(lab.Nobody, "group \"none\" {}\n", "sh", "-c", `touch "$0/begun"; for i in $(seq 200); do getent hosts follow.late.test && break; sleep 0.1; done
+cat "$1"; echo " $LATE_KEY"
+curl -sS https://HOST/file -H 'X-Api-Key: $FROM_FILE'; curl -sS https://HOST/env -H 'X-Api-Key: $FROM_ENV'`, mark, filepath.Join(dir, "key"))
+	o.Argv[2] = strings.ReplaceAll(o.Argv[2], "HOST", host)
+	o.Flags = append(o.Flags, "--policy", others, "--share", mark, "--share", dir, "--denied", "nxdomain")
+	o.Env = append(o.Env, "LATE_KEY="+shown)
+	next := keyed("own.test")
+	for name, source := range map[string]string{"FROM_FILE": `"file" { path = "` + filepath.Join(dir, "key") + `" }`, "FROM_ENV": `"env" { name = "LATE_KEY" }`} {
+		next += "secret \"" + name + "\" {\n  hosts = [\"*.own.test\"]\n  source " + source + "\n}\n"
+	}
+	next = strings.Replace(next, `inject    = ["API_KEY"]`, `inject    = ["API_KEY", "FROM_FILE", "FROM_ENV"]`, 1)
+	next = strings.Replace(next, "sandbox \"dev\" {", "sandbox \"dev\" {\n  allow \"follow.late.test\" {}", 1)
+	go func() {
+		within(30*time.Second, func() bool { _, err := os.Stat(filepath.Join(mark, "begun")); return err == nil })
+		_ = os.WriteFile(others, []byte(next), 0o644) // else no name is found, and inForce tells
+	}()
+	r := l.Run(t, o)
+	if n := inForce(r.Events(t)); n != 2 || !strings.Contains(r.Stdout, shown+" "+shown) {
+		t.Fatalf("in force %d times: %q %q", n, r.Stdout, r.Stderr)
+	}
+	if raw := origin(host).Raw(); strings.Contains(string(raw), shown) {
+		t.Errorf("the origin has it: %q", raw)
+	}
+	if n := strings.Count(strings.Join(r.Decisions(t), "\n")+"\n", "http deny secret_unavailable "+host+"\n"); n != 2 {
+		t.Errorf("%d requests were refused for their secret: %q", n, r.Decisions(t))
+	}
+}
+
 // TestRunShowsNoCopyOfAValue: neither in the environment of the command, from
 // whatever source the value is, nor in the records of the command line.
 func TestRunShowsNoCopyOfAValue(t *testing.T) {

@@ -162,21 +162,21 @@ func TestRunEnvironment(t *testing.T) {
 	for user, uid := range users() {
 		t.Run(user, func(t *testing.T) {
 			l := begin(t)
-			o := withKey(uid, keyed("env.test"), "env")
+			o := withKey(uid, keyed("env.test")+"secret \"SHORT\" {\n  hosts = [\"a.env.test\"]\n  source \"env\" { name = \"SHORT_KEY\" }\n}\n", "env")
 			o.Flags = append(o.Flags, "--env", "ADDED=yes", "--env", "GONE")
-			o.Env = append(o.Env, "GONE=x", "HTTPS_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1", "KEPT=k", "COPY=Bearer "+value)
+			o.Env = append(o.Env, "GONE=x", "HTTPS_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1", "KEPT=k", "COPY=Bearer "+value, "SHORT_KEY=bin", "BINARY=a binary")
 			r := l.Run(t, o)
 			got := map[string]string{}
 			for line := range strings.Lines(r.Stdout) {
 				name, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 				got[name] = text
 			}
-			for name, want := range map[string]string{"API_KEY": "$API_KEY", "ADDED": "yes", "KEPT": "k", "SALLYPORT_SANDBOX": "dev"} {
+			for name, want := range map[string]string{"API_KEY": "$API_KEY", "ADDED": "yes", "KEPT": "k", "BINARY": "a binary", "SALLYPORT_SANDBOX": "dev"} {
 				if got[name] != want {
 					t.Errorf("%s is %q, not %q", name, got[name], want)
 				}
 			}
-			for _, name := range []string{"GONE", "HTTPS_PROXY", "http_proxy", "REAL_KEY", "COPY"} {
+			for _, name := range []string{"GONE", "HTTPS_PROXY", "http_proxy", "REAL_KEY", "COPY", "SHORT_KEY"} {
 				if text, ok := got[name]; ok {
 					t.Errorf("%s is %q", name, text)
 				}
