@@ -47,6 +47,7 @@ type watchModel struct {
 	scroll        int    // of watchDetail and watchPolicy
 
 	allowed, blocked, alerts uint64
+	damaged                  uint64            // lines of the log that are no record
 	bins                     [watchBins]uint64 // blocked, by second
 	second                   int64             // of the latest bin
 	printed                  []string          // what is left on the terminal at the end
@@ -55,6 +56,10 @@ type watchModel struct {
 
 // eventsMsg are events that were recorded.
 type eventsMsg []*audit.Event
+
+// damagedMsg are lines of the log that are no record: what is shown lacks what
+// they held.
+type damagedMsg uint64
 
 // tickMsg comes every second.
 type tickMsg time.Time
@@ -76,6 +81,8 @@ func (m *watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.width, m.height = msg.Width, msg.Height
 	case eventsMsg:
 		m.take(msg)
+	case damagedMsg:
+		m.damaged += uint64(msg)
 	case tickMsg:
 		m.turn(m.now().Unix())
 		return m, watchTick()

@@ -203,15 +203,29 @@ func TestWatchFeed(t *testing.T) {
 		}
 		yield(nil, os.ErrPermission)
 	}, func(m tea.Msg) { got = append(got, m) })
-	n := 0
+	n, damaged := 0, damagedMsg(0)
 	for _, m := range got {
-		if b, ok := m.(eventsMsg); ok {
-			n += len(b)
+		switch m := m.(type) {
+		case eventsMsg:
+			n += len(m)
+		case damagedMsg:
+			damaged += m
 		}
+	}
+	if damaged != 1 {
+		t.Errorf("told of %d damaged lines", damaged)
 	}
 	if last, ok := got[len(got)-1].(endedMsg); n != feedBatch+1 || !ok || last.err == nil {
 		t.Errorf("%d events, then %v", n, got[len(got)-1])
 	}
+}
+
+func TestWatchCountsDamagedLines(t *testing.T) {
+	m := screen()
+	m.see(t, "a whole log", []string{"0 alerts"}, "damaged")
+	m.Update(damagedMsg(1))
+	m.Update(damagedMsg(2))
+	m.see(t, "a damaged one", []string{"3 damaged lines: sallyport audit verify"})
 }
 
 func TestWatchSuggestsUnderThePolicy(t *testing.T) {

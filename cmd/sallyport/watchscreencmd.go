@@ -91,7 +91,9 @@ func feed(events func(func(*audit.Event, error) bool), send func(tea.Msg)) {
 			switch {
 			case err == nil:
 				ch <- e
-			case !errors.As(err, &line): // a broken line is audit verify's business
+			case errors.As(err, &line):
+				ch <- nil
+			default:
 				failed = err
 				return
 			}
@@ -100,7 +102,12 @@ func feed(events func(func(*audit.Event, error) bool), send func(tea.Msg)) {
 	tick := time.NewTicker(feedEvery)
 	defer tick.Stop()
 	var batch eventsMsg
+	var damaged damagedMsg
 	flush := func() {
+		if damaged > 0 {
+			send(damaged)
+			damaged = 0
+		}
 		if len(batch) > 0 {
 			send(batch)
 			batch = nil
@@ -116,7 +123,9 @@ func feed(events func(func(*audit.Event, error) bool), send func(tea.Msg)) {
 				}
 				return
 			}
-			if batch = append(batch, e); len(batch) >= feedBatch {
+			if e == nil {
+				damaged++
+			} else if batch = append(batch, e); len(batch) >= feedBatch {
 				flush()
 			}
 		case <-tick.C:

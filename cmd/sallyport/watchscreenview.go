@@ -56,7 +56,11 @@ func (m *watchModel) style(s lipgloss.Style, text string) string {
 
 func (m *watchModel) counts() string {
 	red, green, yellow := lipgloss.NewStyle().Foreground(lipgloss.Red), lipgloss.NewStyle().Foreground(lipgloss.Green), lipgloss.NewStyle().Foreground(lipgloss.Yellow)
-	return fmt.Sprintf("sallyport  %s  %s  %s", m.style(red, fmt.Sprint(m.blocked, " blocked")), m.style(green, fmt.Sprint(m.allowed, " allowed")), m.style(yellow, several(m.alerts, "alert")))
+	damaged := ""
+	if m.damaged > 0 {
+		damaged = "  " + m.style(red, several(m.damaged, "damaged line")+": sallyport audit verify")
+	}
+	return fmt.Sprintf("sallyport  %s  %s  %s%s", m.style(red, fmt.Sprint(m.blocked, " blocked")), m.style(green, fmt.Sprint(m.allowed, " allowed")), m.style(yellow, several(m.alerts, "alert")), damaged)
 }
 
 // rate is what was blocked in the last minute, and by which reason most.
