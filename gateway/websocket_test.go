@@ -139,7 +139,19 @@ func TestH109FakeUpgrade(t *testing.T) {
 // script starts an origin in plain text that reads one head and then does f.
 func (l *lab) script(t *testing.T, f func(net.Conn)) uint16 {
 	t.Helper()
-	ln := listen(t)
+	return scripted(listen(t), f)
+}
+
+// begun is a connection of which something was read.
+type begun struct {
+	net.Conn
+	all io.Reader
+}
+
+func (b *begun) Read(p []byte) (int, error) { return b.all.Read(p) }
+
+// scripted does f with each connection of ln, behind the head of a request.
+func scripted(ln net.Listener, f func(net.Conn)) uint16 {
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -155,6 +167,9 @@ func (l *lab) script(t *testing.T, f func(net.Conn)) uint16 {
 						return
 					}
 					head = head[:len(head)+n]
+				}
+				if _, rest, _ := bytes.Cut(head, []byte("\r\n\r\n")); len(rest) > 0 {
+					c = &begun{c, io.MultiReader(bytes.NewReader(rest), c)}
 				}
 				f(c)
 			}()

@@ -2,12 +2,13 @@ package http1
 
 import (
 	"bytes"
+	"io"
 	"math"
 )
 
 // bodyState is where in a request's body the guard stands.
 type bodyState struct {
-	remaining int64 // bytes of a Content-Length body, or of the chunk that is read
+	remaining int64 // bytes of a Content-Length body, or of the chunk of which a part was delivered
 	chunked   bool
 	part      chunkPart
 	trailer   int  // bytes of trailer lines read
@@ -31,7 +32,7 @@ func (g *Guard) stepBody() bool {
 	if len(g.in) == 0 {
 		return false
 	}
-	if g.body.remaining > 0 {
+	if g.body.remaining > 0 { // of a chunk nothing is left in g.in
 		n := int(min(int64(len(g.in)), g.body.remaining))
 		g.deliver(n)
 		if g.body.remaining -= int64(n); !g.body.inside() {
@@ -60,23 +61,81 @@ func (g *Guard) stepBody() bool {
 	}
 }
 
-// stepSize reads a chunk-size line (RFC 9112, section 7.1).
+// stepSize reads a chunk-size line (RFC 9112, section 7.1) and what has come of
+// the chunk. If that is not the whole, the size becomes that of what has come:
+// inside a chunk net/http reads on until the chunk ends or its caller's buffer is
+// full, however long the client pauses. See piece for the rest.
 func (g *Guard) stepSize() bool {
 	end, ok := g.line(maxChunkLine)
 	if !ok {
 		return g.err != nil
 	}
-	size, ok := parseChunkSize(g.in[:end])
+	size, digits, ok := parseChunkSize(g.in[:end])
 	if !ok {
 		return g.broken("malformed chunk size")
 	}
-	g.deliver(end + 2)
-	g.body.remaining = size
-	g.body.part = chunkData
-	if size == 0 {
+	have := min(int64(len(g.in)-end-2), size)
+	switch {
+	case size == 0:
 		g.body.part = chunkTrailer
+	case have == 0:
+		return false
+	default:
+		g.body.part = chunkData
 	}
+	if have < size {
+		hexDigits(g.in[:digits], have)
+	}
+	g.deliver(end + 2 + int(have))
+	g.body.remaining = size - have
 	return true
+}
+
+// Sizes in bytes of what piece reads.
+const (
+	pieceRoom = len("\r\n00000000\r\n") // before it
+	pieceSize = 32 << 10                // into a buffer of its own
+	pieceMuch = 4 << 10                 // from here on
+)
+
+// piece reads what has come of a chunk of which net/http was given a part, and
+// delivers it as a chunk of its own: behind the end of that part, and a size. It
+// reads into p, and where much comes into a buffer, as net/http asks for little.
+func (g *Guard) piece(p []byte) (int, error) {
+	b, own := p, g.much || len(p) < 2*pieceRoom
+	if own {
+		if g.large == nil {
+			g.large = make([]byte, pieceRoom+pieceSize)
+		}
+		b = g.large
+	}
+	if most := int64(pieceRoom) + g.body.remaining; int64(len(b)) > most {
+		b = b[:most]
+	}
+	if err := g.bound(); err != nil {
+		return 0, err
+	}
+	n, err := g.Conn.Read(b[pieceRoom:])
+	if n == 0 {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return 0, err
+	}
+	b = b[:pieceRoom+n]
+	copy(b, "\r\n00000000\r\n")
+	hexDigits(b[2:pieceRoom-2], int64(n))
+	g.body.remaining -= int64(n)
+	g.much = n >= pieceMuch-pieceRoom || own && g.body.remaining == 0
+	if !g.much {
+		g.large = nil
+	}
+	if !own {
+		return len(b), nil // an error comes again from the next read
+	}
+	n = copy(p, b)
+	g.out = b[n:]
+	return n, nil
 }
 
 // stepTrailer reads one trailer line, or the empty one that ends the body.
@@ -145,16 +204,16 @@ func (g *Guard) broken(detail string) bool {
 // read of the body fails, which the server takes for the client's end.
 func (g *Guard) Broken() *Violation { return g.fault.Load() }
 
-// parseChunkSize reads the size and ignores extensions.
-func parseChunkSize(b []byte) (int64, bool) {
+// parseChunkSize reads the size, which has so many digits, and ignores
+// extensions.
+func parseChunkSize(b []byte) (n int64, length int, ok bool) {
 	digits := b
 	if i := bytes.IndexByte(b, ';'); i >= 0 {
 		digits = b[:i]
 	}
 	if len(digits) == 0 || len(digits) > 16 {
-		return 0, false
+		return 0, 0, false
 	}
-	var n int64
 	for _, c := range digits {
 		var d int64
 		switch {
@@ -165,12 +224,20 @@ func parseChunkSize(b []byte) (int64, bool) {
 		case 'A' <= c && c <= 'F':
 			d = int64(c-'A') + 10
 		default:
-			return 0, false
+			return 0, 0, false
 		}
 		if n > (math.MaxInt64-15)/16 {
-			return 0, false
+			return 0, 0, false
 		}
 		n = n*16 + d
 	}
-	return n, true
+	return n, len(digits), true
+}
+
+// hexDigits writes n, which has no more digits, with zeros before it.
+func hexDigits(b []byte, n int64) {
+	for i := len(b) - 1; i >= 0; i-- {
+		b[i] = "0123456789abcdef"[n&15]
+		n >>= 4
+	}
 }

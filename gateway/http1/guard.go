@@ -42,8 +42,10 @@ type Guard struct {
 	looked int    // bytes of in, within a head, that have been looked at
 	timed  bool   // a deadline for the rest of the head is set
 	body   bodyState
-	err    error // sticky
-	open   bool  // after an upgrade: bytes pass unread
+	large  []byte // for what is read of a chunk, while much comes
+	much   bool   // the last piece of a chunk was large
+	err    error  // sticky
+	open   bool   // after an upgrade: bytes pass unread
 	halt   atomic.Bool
 	unread atomic.Bool
 	fault  atomic.Pointer[Violation] // of a body
@@ -130,6 +132,9 @@ func (g *Guard) Read(p []byte) (int, error) {
 			return 0, g.err
 		}
 		if g.body.remaining > 0 && len(g.in) == 0 {
+			if g.body.chunked {
+				return g.piece(p)
+			}
 			if int64(len(p)) > g.body.remaining {
 				p = p[:g.body.remaining]
 			}

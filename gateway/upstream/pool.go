@@ -77,6 +77,7 @@ const (
 	wideHTTP2   offer = iota // HTTP/1.1 as well
 	narrowHTTP2              // likewise
 	onlyHTTP1
+	noOffer // of an upgrade, which HTTP/1.1 alone has
 )
 
 func newPool(u *Upstream, sandboxID string) *Pool {
@@ -121,6 +122,7 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, p.u.failed(t.target, wrap(withCause(err)))
 	}
+	t.answered(resp)
 	withoutBody(resp)
 	if t.body != nil {
 		t.body.seal()
@@ -305,10 +307,10 @@ func key(t Target) string {
 	return strings.Join(slices.Compact(parts), " ")
 }
 
-// dial connects for a transport. The request that asked for the connection
+// dial connects for dialClear and dialTLS. The request that asked for the connection
 // may be gone when it stands; another of the same transport and host then
 // uses it, whose route was checked against the same ranges.
-func (p *Pool) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+func (p *Pool) dial(ctx context.Context, addr string) (*conn, error) {
 	a := attemptOf(ctx)
 	if a == nil {
 		return nil, errNoRoute

@@ -1,7 +1,9 @@
 package upstream
 
 import (
+	"context"
 	"crypto/tls"
+	"net"
 	"net/http"
 
 	"golang.org/x/net/http2"
@@ -28,11 +30,11 @@ type transport struct {
 }
 
 // newTransport returns a transport that dials the route of the request. An
-// upgrade to WebSocket goes over a connection of its own on which only
-// HTTP/1.1 was offered; net/http keeps those apart. A session that was begun
+// upgrade to WebSocket goes over a connection of its own on which nothing
+// was offered; net/http keeps those apart as well. A session that was begun
 // with a client certificate is resumed with it alone.
 func (p *Pool) newTransport(client *tls.Certificate, o offer) (*transport, error) {
-	http1, window := o == onlyHTTP1, wideWindow
+	http1, window := o == onlyHTTP1 || o == noOffer, wideWindow
 	if o == narrowHTTP2 {
 		window = narrowWindow
 	}
@@ -40,10 +42,12 @@ func (p *Pool) newTransport(client *tls.Certificate, o offer) (*transport, error
 	if client != nil {
 		config.Certificates, config.ClientSessionCache = []tls.Certificate{*client}, tls.NewLRUClientSessionCache(0)
 	}
-	if http1 {
+	switch o {
+	case noOffer:
+	case onlyHTTP1:
 		config.NextProtos = []string{protoHTTP1} // said, so that a server that has only HTTP/2 can refuse
 		config.VerifyConnection = confirmsHTTP1
-	} else {
+	default:
 		config.NextProtos = []string{http2.NextProtoTLS, protoHTTP1}
 	}
 	var protocols http.Protocols
@@ -51,9 +55,8 @@ func (p *Pool) newTransport(client *tls.Certificate, o offer) (*transport, error
 	protocols.SetHTTP2(!http1)
 	t := &transport{Transport: &http.Transport{
 		Proxy:                  nil, // none, not the environment's
-		DialContext:            p.dial,
-		TLSClientConfig:        config,
-		TLSHandshakeTimeout:    p.u.tlsTimeout,
+		DialContext:            p.dialClear,
+		DialTLSContext:         func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dialTLS(ctx, addr, config) },
 		DisableCompression:     true,
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    p.u.maxIdlePerHost,

@@ -215,6 +215,9 @@ func (t *trip) rewind() bool {
 }
 
 func underlying(nc net.Conn) *conn {
+	if a, ok := nc.(*clearConn); ok {
+		return a.under
+	}
 	if c, ok := nc.(*tls.Conn); ok {
 		nc = c.NetConn()
 	}
@@ -237,12 +240,35 @@ func (t *trip) report(resp *http.Response) {
 	if !t.reused {
 		t.info.Connect = t.got.Sub(t.start)
 	}
-	if resp != nil && resp.TLS != nil {
-		t.info.TLSVersion = strings.TrimPrefix(tls.VersionName(resp.TLS.Version), "TLS ")
-		t.info.ALPN = resp.TLS.NegotiatedProtocol
+	if state := t.state(); resp != nil && state != nil {
+		t.info.TLSVersion = strings.TrimPrefix(tls.VersionName(state.Version), "TLS ")
+		t.info.ALPN = state.NegotiatedProtocol
 	}
 	if t.info.ALPN != "h2" {
 		t.info.conn = underlying(t.conn)
+	}
+}
+
+// state is that of the TLS connection which the trip has, or nil. Its caller
+// holds mu.
+func (t *trip) state() *tls.ConnectionState {
+	c, ok := t.conn.(*tls.Conn)
+	if a, h1 := t.conn.(*clearConn); h1 {
+		c, ok = a.Conn.(*tls.Conn)
+	}
+	if !ok {
+		return nil
+	}
+	s := c.ConnectionState()
+	return &s
+}
+
+// answered tells the connection what follows the head of a response.
+func (t *trip) answered(resp *http.Response) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a, ok := t.conn.(*clearConn); ok {
+		a.body(resp)
 	}
 }
 
@@ -269,6 +295,8 @@ func (t *trip) choose() (*transport, error) {
 	switch {
 	case t.http1:
 		o = onlyHTTP1
+	case t.out.URL.Scheme == "https" && upgrades(t.out.Header):
+		o = noOffer
 	case t.out.URL.Scheme == "https" && t.out.Header["Upgrade"] == nil && !t.widen(): // it may be HTTP/2
 		o = narrowHTTP2
 	}

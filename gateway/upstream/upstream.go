@@ -84,6 +84,8 @@ type Upstream struct {
 	dialTimeout, tlsTimeout, headerTimeout, idleTimeout time.Duration
 	maxIdlePerHost                                      int
 
+	chunks chunkBuffers
+
 	mu     sync.Mutex
 	closed bool
 	pools  map[string]*Pool // by lifecycle ID
