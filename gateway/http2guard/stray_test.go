@@ -139,3 +139,40 @@ func TestLateTrailersEndNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// FuzzStray: whatever comes on streams that the server has reset, and in
+// whatever pieces, none of it reaches the server as a sound head.
+func FuzzStray(f *testing.F) {
+	f.Add([]byte("\x00\x00\x05\x01\x05\x00\x00\x00\x01\x40\x01a\x01b\x00\x00\x05\x01\x05\x00\x00\x00\x05\x82\x87\x84\x01\x00"))
+	f.Add([]byte("\x00\x00\x03\x01\x01\x00\x00\x00\x03\x40\x01a\x00\x00\x02\x09\x04\x00\x00\x00\x03\x01b"))
+	f.Add([]byte("\x00\x00\x0a\x01\x2d\x00\x00\x00\x01\x02\x00\x00\x00\x00\x00\x20\xbe\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x01"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got := map[int][]byte{}
+		for _, piece := range []int{3, max(len(b), 1)} {
+			g := New(1<<10, func(Fault) error { return nil })
+			g.last, g.cut = 3, []uint32{1, 3}
+			for p := range slices.Chunk(bytes.Clone(b), piece) {
+				out, err := g.Take(p)
+				if err != nil {
+					return
+				}
+				got[piece] = append(got[piece], out...)
+			}
+			r := http2.NewFramer(io.Discard, bytes.NewReader(got[piece]))
+			r.ReadMetaHeaders = hpack.NewDecoder(tableSize, nil)
+			for {
+				frame, err := r.ReadFrame()
+				if m, ok := frame.(*http2.MetaHeadersFrame); ok && err == nil && m.StreamID <= 3 {
+					t.Fatalf("in pieces of %d: a head on stream %d", piece, m.StreamID)
+				}
+				var reset http2.StreamError
+				if err != nil && !errors.As(err, &reset) {
+					break
+				}
+			}
+		}
+		if !bytes.Equal(got[3], got[max(len(b), 1)]) {
+			t.Fatalf("%q in pieces, %q at once", got[3], got[max(len(b), 1)])
+		}
+	})
+}
