@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 )
 
@@ -21,7 +20,6 @@ func (p *pins) hide(k sourceKind, a attributes) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, path := range list(k.files) {
-		path = filepath.Clean(path)
 		if p.sealed.Load() && !p.taken[path] {
 			return fmt.Errorf("file %s was not hidden when the run began, and its command can have read it; begin a new run to use it", path)
 		}

@@ -56,7 +56,7 @@ func TestReloadNamesNothingThatIsSeen(t *testing.T) {
     identity = "DIR/closed/seen"
   }`,
 	}
-	policy := known + secretOf("AGAIN", `"file" { path = "DIR/closed/../closed/known" }`) +
+	policy := known + secretOf("AGAIN", `"file" { path = "DIR/closed/known" }`) +
 		secretOf("COMMON", `"exec" {
     command = ["/bin/sh", "-c", "echo common-value"]
     env     = ["HOME"]
