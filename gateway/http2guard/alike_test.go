@@ -265,3 +265,37 @@ func TestAlikeAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestAlikeOverTheBound: of uploads that are alike and too many at once, those
+// that the server takes up are not stopped, and each is accounted for.
+func TestAlikeOverTheBound(t *testing.T) {
+	const rounds, sent = 20, 100
+	for range rounds {
+		s := serveHeld(t, nil, 5)
+		go func() {
+			for i := range uint32(sent) {
+				s.ask(2*i+1, 1<<14, plain())
+			}
+		}()
+		over := map[http2.ErrCode]int{}
+		answered := 0
+		for n := 0; n < sent; {
+			f, err := s.framer.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch f := f.(type) {
+			case *http2.HeadersFrame:
+				answered, n = answered+1, n+1
+			case *http2.RSTStreamFrame:
+				over[f.ErrCode]++
+				n++
+			}
+		}
+		_ = s.Close()
+		called, faults := s.settle(t, sent)
+		if n := told(faults, func(Fault) bool { return true }); called != answered || called+n != sent || over[http2.ErrCodeInternal] > 0 {
+			t.Errorf("%d called, %d answered, %d told, reset for %v", called, answered, n, over)
+		}
+	}
+}
