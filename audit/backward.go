@@ -82,6 +82,9 @@ func (w *backward) segment(n uint64, path string, end int64) error {
 			return err
 		}
 	}
+	all := w.sieve
+	w.sieve = w.lookup.sieve(all, n, end)
+	defer func() { w.sieve = all }()
 	for _, r := range slices.Backward(w.lookup.in(n, end)) {
 		if done, err := w.lines(f, path, r); done || err != nil {
 			return err

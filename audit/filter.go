@@ -97,7 +97,11 @@ type sieve struct {
 	f        Filter
 	literals [][]byte // every one must be in the line
 	host     []byte   // the member host, if the line has one; nil is any
+	clean    bool     // it is known that all lines are records
 }
+
+// takesAll reports whether no line is thrown out.
+func (s *sieve) takesAll() bool { return len(s.literals) == 0 && s.host == nil }
 
 func newSieve(f Filter) *sieve {
 	s := &sieve{f: f}
@@ -124,7 +128,7 @@ func newSieve(f Filter) *sieve {
 }
 
 // pass reports whether the line may match or be no record.
-func (s *sieve) pass(line []byte) bool { return s.may(line) || !sound(line) }
+func (s *sieve) pass(line []byte) bool { return s.may(line) || !s.clean && !sound(line) }
 
 // may reports whether the line may match.
 func (s *sieve) may(line []byte) bool {

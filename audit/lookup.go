@@ -25,20 +25,21 @@ type region struct {
 type lookup struct {
 	regions map[uint64][]region // of each segment that is known to its end: candidates and damaged lines, in order
 	upto    map[uint64]int64    // how far segments are indexed
+	clean   map[uint64]bool     // segments that are known to have no damaged line
 }
 
 // lookupWait is how long a reader waits for the index before it does without.
 const lookupWait = 500 * time.Millisecond
 
-// newLookup asks the index of the log in dir for what f may take. It is nil
-// if f asks for nothing that the index knows, or if there is no index.
+// newLookup asks the index of the log in dir for what f may take. It is nil if
+// there is no index, or if every line has to be decoded anyway.
 func newLookup(dir string, f Filter) *lookup {
 	terms := f.terms()
 	path := filepath.Join(dir, indexName)
-	if _, err := os.Stat(path); len(terms) == 0 || err != nil {
+	if _, err := os.Stat(path); err != nil || len(terms) == 0 && newSieve(f).takesAll() {
 		return nil
 	}
-	l := &lookup{regions: make(map[uint64][]region), upto: make(map[uint64]int64)}
+	l := &lookup{regions: make(map[uint64][]region), upto: make(map[uint64]int64), clean: make(map[uint64]bool)}
 	err := withBolt(path, bbolt.Options{ReadOnly: true, Timeout: lookupWait}, func(db *bbolt.DB) error {
 		return db.View(func(tx *bbolt.Tx) error {
 			root := tx.Bucket([]byte(indexVersion))
@@ -51,6 +52,7 @@ func newLookup(dir string, f Filter) *lookup {
 					b := root.Bucket(k)
 					l.upto[n], _ = readMark(b)
 					if bad, ok := checked(b, filepath.Join(dir, segmentName(n))); ok {
+						l.clean[n] = len(bad) == 0
 						l.regions[n] = join(append(candidates(b, terms, f), bad...))
 					}
 				}
@@ -65,8 +67,12 @@ func newLookup(dir string, f Filter) *lookup {
 }
 
 // candidates are the blocks of one segment that have every term and lie in the
-// filter's time.
+// filter's time; without a term it is all of the segment.
 func candidates(b *bbolt.Bucket, terms []string, f Filter) []region {
+	if len(terms) == 0 {
+		upto, _ := readMark(b)
+		return []region{{0, upto}}
+	}
 	offsets := postings(b, terms[0])
 	for _, t := range terms[1:] {
 		also := postings(b, t)
@@ -117,6 +123,16 @@ func (l *lookup) in(n uint64, end int64) []region {
 	return list
 }
 
+// sieve is s for the segment n, whose end that is.
+func (l *lookup) sieve(s *sieve, n uint64, end int64) *sieve {
+	if l == nil || !l.clean[n] || l.upto[n] != end {
+		return s
+	}
+	clean := *s
+	clean.clean = true
+	return &clean
+}
+
 // join puts regions in order and makes one of those that touch or overlap. A
 // damaged line may lie in a block that is a candidate.
 func join(list []region) []region {
@@ -156,8 +172,9 @@ func (l *lookup) forward(ctx context.Context, s span, sieve *sieve, yield func(r
 			}
 			end = info.Size()
 		}
+		here := l.sieve(sieve, n, end)
 		for _, r := range l.in(n, end) {
-			if !forwardRegion(ctx, s.dir, n, r, sieve, yield) {
+			if !forwardRegion(ctx, s.dir, n, r, here, yield) {
 				return
 			}
 		}

@@ -39,6 +39,9 @@ func BenchmarkTenMillion(b *testing.B) {
 	if err := l.Close(); err != nil {
 		b.Fatal(err)
 	}
+	if err := newIndexer(dir).update(nil); err != nil { // of what was closed just now
+		b.Fatal(err)
+	}
 	for name, f := range map[string]Filter{
 		"common":       {Sandbox: "s1", Reason: "host_not_allowed", Limit: 20},
 		"one_in_10000": {Sandbox: "s2", Reason: "path_not_allowed", Limit: 20},
