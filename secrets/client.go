@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 )
 
@@ -34,7 +33,7 @@ func NewClient(caFile string) (*Client, error) {
 		roots = x509.NewCertPool()
 	}
 	if caFile != "" {
-		pem, err := os.ReadFile(caFile)
+		pem, err := ReadFile(caFile)
 		if err != nil {
 			return nil, fmt.Errorf("ca_file: %w", err)
 		}

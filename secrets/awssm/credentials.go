@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"sallyport/secrets"
 )
 
 const (
@@ -135,7 +137,7 @@ func (s *source) ask(ctx context.Context, target string, header http.Header) (cr
 
 // fromFile reads a profile of a shared credentials file.
 func fromFile(path, profile string) (credentials, error) {
-	f, err := os.Open(path)
+	f, err := secrets.OpenFile(path)
 	if err != nil {
 		return credentials{}, err
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -40,11 +39,11 @@ func New(c Config) (secrets.Source, error) {
 
 // Fetch reads the files.
 func (s source) Fetch(context.Context) (secrets.Fetched, error) {
-	cert, err := os.ReadFile(s.c.CertFile)
+	cert, err := secrets.ReadFile(s.c.CertFile)
 	if err != nil {
 		return secrets.Fetched{}, fmt.Errorf("client_cert: %w", err)
 	}
-	key, err := os.ReadFile(s.c.KeyFile)
+	key, err := secrets.ReadFile(s.c.KeyFile)
 	if err != nil {
 		return secrets.Fetched{}, fmt.Errorf("client_cert: %w", err)
 	}

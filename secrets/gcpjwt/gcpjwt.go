@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -73,7 +72,7 @@ func (s *source) Fetch(ctx context.Context) (secrets.Fetched, error) {
 }
 
 func (s *source) fetch(ctx context.Context) (secrets.Fetched, error) {
-	b, err := os.ReadFile(s.c.KeyFile)
+	b, err := secrets.ReadFile(s.c.KeyFile)
 	if err != nil {
 		return secrets.Fetched{}, err
 	}

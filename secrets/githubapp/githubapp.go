@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -79,7 +78,7 @@ func New(c Config) (secrets.Source, error) {
 
 // Fetch mints a token.
 func (s *source) Fetch(ctx context.Context) (secrets.Fetched, error) {
-	pem, err := os.ReadFile(s.c.KeyFile)
+	pem, err := secrets.ReadFile(s.c.KeyFile)
 	if err != nil {
 		return secrets.Fetched{}, fmt.Errorf("github_app: %w", err)
 	}

@@ -83,7 +83,7 @@ func replace(path, text string) error {
 
 // read reads a secret from a file.
 func read(path string) (string, error) {
-	b, err := os.ReadFile(path)
+	b, err := secrets.ReadFile(path)
 	if err != nil {
 		return "", err
 	}

@@ -12,10 +12,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"sallyport/secrets"
 )
 
 const (
@@ -71,7 +72,7 @@ func loopback(host string) bool {
 func newClient(caFile string) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile != "" {
-		pem, err := os.ReadFile(caFile)
+		pem, err := secrets.ReadFile(caFile)
 		if err != nil {
 			return nil, fmt.Errorf("vault: ca_file: %w", err)
 		}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"sallyport/secrets"
 )
 
 // serviceAccount is where Kubernetes mounts the token of a pod's account.
@@ -166,7 +168,7 @@ func leased(body []byte) (token, error) {
 
 // readFile reads the credential in a file, without white space round it.
 func readFile(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := secrets.OpenFile(path)
 	if err != nil {
 		return "", err
 	}

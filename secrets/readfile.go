@@ -1,0 +1,39 @@
+package secrets
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+)
+
+// maxRead is the longest file that ReadFile reads, in bytes.
+const maxRead = 4 << 20
+
+// OpenFile opens a file that a source reads. It must be a regular file: whoever
+// reads a FIFO or a device waits for as long as the other side likes.
+func OpenFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = f.Close() // nothing was read
+		return nil, fmt.Errorf("file %s: is not a regular file", path)
+	}
+	return f, nil
+}
+
+// ReadFile reads a file as OpenFile opens it.
+func ReadFile(path string) ([]byte, error) {
+	f, err := OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxRead+1))
+	if err == nil && len(b) > maxRead {
+		err = fmt.Errorf("file %s: is longer than %d bytes", path, maxRead)
+	}
+	return b, err
+}
