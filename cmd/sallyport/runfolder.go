@@ -14,8 +14,11 @@ import (
 )
 
 // maxEntries is how many entries of a folder are looked at, with those of the
-// folders in it. The content of its files may be maxSummed bytes.
-const maxEntries = 20000
+// folders in it, and maxFolder how many bytes all its files may have.
+const (
+	maxEntries = 20000
+	maxFolder  = 64 << 20
+)
 
 // isPlace says whether a folder is named as a place, and not for what is in it:
 // those in which every program is looked for or works. The sandbox has a /tmp
@@ -49,7 +52,7 @@ func (f *folder) walk(dir string) (whole bool) {
 	if err != nil || !info.IsDir() || f.seen[inodeOf(info)] {
 		return true
 	}
-	if real, err := filepath.EvalSymlinks(dir); err == nil && isPlace(real) {
+	if isPlace(dir) {
 		return true
 	}
 	f.seen[inodeOf(info)] = true
@@ -73,8 +76,15 @@ func (f *folder) walk(dir string) (whole bool) {
 		if err != nil {
 			continue // it went away
 		}
-		into := f.visit(path, info)
-		if into && info.Mode()&(os.ModeDir|os.ModeSymlink) != 0 && !f.walk(path) {
+		if !f.visit(path, info) {
+			continue
+		}
+		if info.Mode()&os.ModeSymlink != 0 {
+			if path, err = filepath.EvalSymlinks(path); err != nil {
+				continue // it leads nowhere
+			}
+		}
+		if info.Mode()&(os.ModeDir|os.ModeSymlink) != 0 && !f.walk(path) {
 			return false
 		}
 	}
@@ -82,40 +92,47 @@ func (f *folder) walk(dir string) (whole bool) {
 }
 
 // folderSum is the sum of all that is in a folder; whole is false where it is
-// too much.
+// too much, which is found out before anything is read.
 func folderSum(dir string) (sum [sha256.Size]byte, whole bool) {
-	h, bytes := sha256.New(), int64(maxSummed)
-	f := &folder{left: maxEntries, seen: map[inode]bool{}, visit: func(path string, info os.FileInfo) bool {
-		bytes -= addEntry(h, path, info, bytes)
-		return bytes >= 0
+	bytes := int64(0)
+	count := &folder{left: maxEntries, seen: map[inode]bool{}, visit: func(path string, _ os.FileInfo) bool {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			bytes += info.Size()
+		}
+		return bytes <= maxFolder
 	}}
-	whole = f.walk(dir) && bytes >= 0
+	if !count.walk(dir) || bytes > maxFolder {
+		return sum, false
+	}
+	h := sha256.New()
+	all := &folder{left: maxEntries, seen: map[inode]bool{}, visit: func(path string, info os.FileInfo) bool {
+		addEntry(h, path, info)
+		return true
+	}}
+	whole = all.walk(dir)
 	h.Sum(sum[:0])
 	return sum, whole
 }
 
-// addEntry adds to h what tells one version of a file from another, if it has
-// no more than most bytes, and returns how many those were.
-func addEntry(h hash.Hash, path string, info os.FileInfo, most int64) (bytes int64) {
+// addEntry adds to h what tells one version of a file from another.
+func addEntry(h hash.Hash, path string, info os.FileInfo) {
 	if info.Mode()&os.ModeSymlink != 0 {
 		to, err := os.Readlink(path)
 		fmt.Fprintf(h, "%q %q %v\n", path, to, err == nil)
 		if info, err = os.Stat(path); err != nil {
-			return 0
+			return
 		}
 	}
 	m := markOfInfo(info)
 	if info.Mode().IsRegular() {
-		if bytes = info.Size(); bytes <= most {
-			m.sum = sumOf(path)
-		}
+		m.sum = sumOf(path)
 	}
 	fmt.Fprintf(h, "%q %v %v %v %v %v %v %x\n", path, m.dev, m.ino, m.mode, m.size, m.mtime.UnixNano(), m.ctime.UnixNano(), m.sum)
-	return bytes
 }
 
 // changeableIn are the paths at or below path that the command can change. A
-// folder that it can change stands for what is in it.
+// folder that it can change stands for what is in it, and so does one of which
+// not all can be looked at.
 func (p *pins) changeableIn(path string) (out []string) {
 	if p.changes(path) {
 		return []string{path}
@@ -131,7 +148,7 @@ func (p *pins) changeableIn(path string) (out []string) {
 		return true
 	}}
 	if !f.walk(path) {
-		return []string{path} // it is too much, which its mark says as well
+		return []string{path} // its mark says so as well
 	}
 	return out
 }

@@ -48,6 +48,9 @@ func (p *pins) seal() (hints []string) {
 	defer p.mu.Unlock()
 	p.sealed.Store(true)
 	for path, was := range p.marks {
+		if was.large {
+			continue // it stays refused
+		}
 		p.marks[path] = markOf(path)
 		if p.marks[path] != was { // by the program of a source, say
 			hints = append(hints, fmt.Sprintf("%s was written while the secrets were fetched; when it is again, the command whose arguments name it is not used any more: better it names that by itself", path))
@@ -84,7 +87,7 @@ func (p *pins) check(pinned []string) error {
 			return fmt.Errorf("%s was not named when the run began, and its command can change it; begin a new run to use it", path)
 		case was.large:
 			return fmt.Errorf("folder %s cannot be held to what it was when the run began: more than %d entries or %d MiB, or not all readable; name what is needed in it, or a folder that the command cannot change",
-				path, maxEntries, maxSummed>>20)
+				path, maxEntries, maxFolder>>20)
 		case p.sealed.Load() && markOf(path) != was: // before, nothing of the command has begun
 			return fmt.Errorf("%s has changed since the run began, and its command can change it; begin a new run to use what is there now", path)
 		}
