@@ -262,6 +262,9 @@ func (t *clearConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Waiting is how many bytes, of TLS, have at least arrived that were not read yet.
+func (t *clearConn) Waiting() int { return t.below.Waiting() }
+
 // prefaceConn lets HTTP/2 through and nothing else: a client that agreed on
 // h2 must begin with its preface (RFC 9113, section 3.4).
 type prefaceConn struct {

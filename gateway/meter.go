@@ -7,8 +7,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"sallyport/gateway/upstream"
 	"sallyport/policy"
 )
 
@@ -19,8 +21,9 @@ type meter struct {
 	in, out atomic.Int64 // bytes read from and written to the sandbox
 	used    *usage       // of the sandbox; nil until it is known who speaks
 
-	held    []byte        // peeked, to be read again; used by one reader at a time
-	stall   time.Duration // bounds each write; 0 does not. Set before the connection is shared
+	held    []byte          // peeked, to be read again; used by one reader at a time
+	raw     syscall.RawConn // of Conn, of whoever reads; nil before it was asked for
+	stall   time.Duration   // bounds each write; 0 does not. Set before the connection is shared
 	revoked atomic.Pointer[policy.Decision]
 
 	mu     sync.Mutex
@@ -99,6 +102,18 @@ func (m *meter) Write(p []byte) (int, error) {
 	n, err := m.Conn.Write(p)
 	m.gave(n)
 	return n, err
+}
+
+// Waiting is how many bytes have at least arrived that were not read yet.
+func (m *meter) Waiting() int {
+	if m.raw == nil {
+		c, ok := m.Conn.(syscall.Conn)
+		if !ok {
+			return 0
+		}
+		m.raw, _ = c.SyscallConn() // of a closed one every use fails
+	}
+	return upstream.Waiting(m.raw)
 }
 
 // CloseWrite half-closes where the connection can.

@@ -83,19 +83,53 @@ func (g *Guard) stepSize() bool {
 	default:
 		g.body.part = chunkData
 	}
-	if have < size {
-		hexDigits(g.in[:digits], have)
-	}
 	g.deliver(end + 2 + int(have))
+	if have < size {
+		g.out, have = g.gathered(g.out, have, size)
+		hexDigits(g.out[:digits], have)
+	}
 	g.body.remaining = size - have
 	return true
+}
+
+// gathered returns what was delivered of a chunk, its line and so much of it,
+// with what can be read behind that at once where much comes.
+func (g *Guard) gathered(out []byte, have, size int64) ([]byte, int64) {
+	if !g.much || len(out) > pieceSize-maxRecord {
+		return out, have
+	}
+	b := g.buffer()
+	n := copy(b, out)
+	n = g.gather(b[:min(int64(len(b)), int64(n)+size-have)], n)
+	return b[:n], have + int64(n-len(out))
+}
+
+// buffer returns the large buffer. Nothing may be left in it.
+func (g *Guard) buffer() []byte {
+	if g.large == nil {
+		g.large = make([]byte, pieceRoom+pieceSize)
+	}
+	return g.large
+}
+
+// gather reads behind the first n bytes of b what can be read at once: so much
+// has arrived that a whole record is in it.
+func (g *Guard) gather(b []byte, n int) int {
+	for len(b)-n >= maxRecord && g.waiting() >= maxRecord {
+		k, err := g.Conn.Read(b[n:])
+		if n += k; err != nil {
+			break // it comes again from the next read
+		}
+	}
+	return n
 }
 
 // Sizes in bytes of what piece reads.
 const (
 	pieceRoom = len("\r\n00000000\r\n") // before it
-	pieceSize = 32 << 10                // into a buffer of its own
+	pieceSize = 64 << 10                // into a buffer of its own
 	pieceMuch = 4 << 10                 // from here on
+	maxRecord = 5 + 16<<10 + 256        // of TLS (RFC 8446, section 5.2)
 )
 
 // piece reads what has come of a chunk of which net/http was given a part, and
@@ -104,10 +138,7 @@ const (
 func (g *Guard) piece(p []byte) (int, error) {
 	b, own := p, g.much || len(p) < 2*pieceRoom
 	if own {
-		if g.large == nil {
-			g.large = make([]byte, pieceRoom+pieceSize)
-		}
-		b = g.large
+		b = g.buffer()
 	}
 	if most := int64(pieceRoom) + g.body.remaining; int64(len(b)) > most {
 		b = b[:most]
@@ -121,6 +152,9 @@ func (g *Guard) piece(p []byte) (int, error) {
 			err = io.ErrUnexpectedEOF
 		}
 		return 0, err
+	}
+	if own {
+		n = g.gather(b, pieceRoom+n) - pieceRoom
 	}
 	b = b[:pieceRoom+n]
 	copy(b, "\r\n00000000\r\n")
@@ -159,7 +193,7 @@ func (g *Guard) stepTrailer() bool {
 		return true
 	}
 	g.deliver(2)
-	g.body = bodyState{}
+	g.body, g.much, g.large = bodyState{}, false, nil
 	g.lift()
 	return true
 }
@@ -203,6 +237,14 @@ func (g *Guard) broken(detail string) bool {
 // request that is being served: there is none after it. It is known before a
 // read of the body fails, which the server takes for the client's end.
 func (g *Guard) Broken() *Violation { return g.fault.Load() }
+
+// waiting is how many bytes have at least arrived that were not read yet.
+func (g *Guard) waiting() int {
+	if c, ok := g.Conn.(interface{ Waiting() int }); ok {
+		return c.Waiting()
+	}
+	return 0
+}
 
 // parseChunkSize reads the size, which has so many digits, and ignores
 // extensions.

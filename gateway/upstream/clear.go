@@ -50,6 +50,7 @@ const (
 	frameRoom    = 2 + 16 + 2
 	littleSize   = 4 << 10 // of a buffer for a stream that pauses
 	muchSize     = 64 << 10
+	pauseSize    = 1 << 10          // less than that is read before a pause
 	maxRecord    = 5 + 16<<10 + 256 // of TLS (RFC 8446, section 5.2)
 )
 
@@ -199,7 +200,7 @@ func (a *clearConn) fill() {
 		k, a.err = a.read(room[n:])
 		n += k
 	}
-	a.much = n-had >= littleSize
+	a.much = n-had >= pauseSize
 	a.held, a.buf = a.held[:0], bp
 	frame, end := a.judge(room[:n])
 	if a.err != nil { // what is there is all
@@ -214,5 +215,5 @@ func (a *clearConn) fill() {
 // more says whether another read has something at once: so much has arrived
 // that a whole record is in it.
 func (a *clearConn) more(room int) bool {
-	return room >= maxRecord && len(a.rest) == 0 && a.under.waiting() >= maxRecord
+	return room >= maxRecord && len(a.rest) == 0 && Waiting(a.under.raw) >= maxRecord
 }

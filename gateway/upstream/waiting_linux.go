@@ -1,13 +1,18 @@
 package upstream
 
-import "golang.org/x/sys/unix"
+import (
+	"syscall"
 
-// waiting is how many bytes the kernel holds that were not read from c yet.
-func (c *conn) waiting() (n int) {
-	if c.raw == nil {
+	"golang.org/x/sys/unix"
+)
+
+// Waiting is how many bytes the kernel holds that were not read from a
+// connection of TCP yet; 0 of any other.
+func Waiting(raw syscall.RawConn) (n int) {
+	if raw == nil {
 		return 0
 	}
-	err := c.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) }) // 0 of what is no TCP
+	err := raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) }) // 0 of what is no TCP
 	if err != nil {
 		return 0
 	}

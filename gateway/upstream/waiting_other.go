@@ -2,5 +2,7 @@
 
 package upstream
 
-// waiting is not known here.
-func (c *conn) waiting() int { return 0 }
+import "syscall"
+
+// Waiting is not known here.
+func Waiting(syscall.RawConn) int { return 0 }
