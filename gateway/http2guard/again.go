@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"slices"
+
+	"golang.org/x/net/http2/hpack"
 )
 
 // maxCut is of how many streams that the server has reset it is known that the
@@ -84,7 +86,11 @@ func (g *Guard) endStray() []byte {
 // section 5.1).
 func (g *Guard) again(h *request) error {
 	sound := len(h.pseudo) == 0 && h.invalid == "" && g.ends
-	if g.stray && sound && !h.cut {
+	asks := slices.ContainsFunc(h.pseudo, func(f hpack.HeaderField) bool { return f.Name == ":method" })
+	if !asks && slices.Contains(g.cut, g.id) { // trailers of a request that was refused, which is on record
+		if !g.stray || !sound || h.cut {
+			return errors.New("http2: malformed trailers on a stream that was reset")
+		}
 		g.ended(g.id)
 		return nil
 	}
