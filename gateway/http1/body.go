@@ -100,7 +100,7 @@ func (g *Guard) gathered(out []byte, have, size int64) ([]byte, int64) {
 	}
 	b := g.buffer()
 	n := copy(b, out)
-	n = g.gather(b[:min(int64(len(b)), int64(n)+size-have)], n)
+	n = g.gather(b[:n+int(min(int64(len(b)-n), size-have))], n)
 	return b[:n], have + int64(n-len(out))
 }
 
@@ -140,9 +140,7 @@ func (g *Guard) piece(p []byte) (int, error) {
 	if own {
 		b = g.buffer()
 	}
-	if most := int64(pieceRoom) + g.body.remaining; int64(len(b)) > most {
-		b = b[:most]
-	}
+	b = b[:pieceRoom+int(min(int64(len(b)-pieceRoom), g.body.remaining))]
 	if err := g.bound(); err != nil {
 		return 0, err
 	}

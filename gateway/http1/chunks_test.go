@@ -63,3 +63,41 @@ func TestChunksAreNotHeld(t *testing.T) {
 		}
 	}
 }
+
+// TestHugeChunks: a size near the largest number overflows nothing when the
+// chunk comes in pieces, be they small or large.
+func TestHugeChunks(t *testing.T) {
+	const head = "POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n"
+	sizes := []string{"7fffffffffffffff", "7ffffffffffffff0", "7FFFFFFFFFFFFFF3", "4000000000000000"}
+	for _, size := range sizes {
+		for name, writes := range map[string][]string{
+			"small": {head + size + "\r\na", "b", "c"},
+			"large": {head + "2710\r\nx", strings.Repeat("y", 9999), "\r\n" + size + "\r\n" + strings.Repeat("z", 31), strings.Repeat("z", 40)},
+		} {
+			t.Run(name+size, func(t *testing.T) {
+				var got bytes.Buffer
+				req, err := http.ReadRequest(bufio.NewReader(guard(readerFunc(func(p []byte) (int, error) {
+					if len(writes) == 0 {
+						return 0, io.EOF
+					}
+					n := copy(p, writes[0])
+					if writes[0] = writes[0][n:]; writes[0] == "" {
+						writes = writes[1:]
+					}
+					return n, nil
+				}))))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = got.ReadFrom(req.Body)
+				want := "abc"
+				if name == "large" {
+					want = "x" + strings.Repeat("y", 9999) + strings.Repeat("z", 71)
+				}
+				if got.String() != want || err == nil {
+					t.Errorf("%d bytes, want %d, %v", got.Len(), len(want), err)
+				}
+			})
+		}
+	}
+}

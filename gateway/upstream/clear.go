@@ -109,7 +109,10 @@ func (a *clearConn) Read(p []byte) (int, error) {
 	switch a.part {
 	case inHead:
 		n, err := a.read(p)
-		return a.endHead(p[:n]), err
+		if n = a.endHead(p[:n]); len(a.rest) > 0 {
+			err = nil // it comes again behind the rest
+		}
+		return n, err
 	case inBody:
 		if a.left > 0 {
 			p = p[:min(int64(len(p)), a.left)]
