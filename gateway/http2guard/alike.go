@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"slices"
+	"time"
 )
 
 // Taken is called by a request's handler before all else, with the request's
@@ -14,10 +15,15 @@ import (
 // first that fares as its own does: whose stream has ended, or has not. The
 // server starts handlers in the order of the requests.
 func (g *Guard) Taken(ctx context.Context, method, host, uri string) bool {
+	key := g.key(method, host, uri)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	key := g.key(method, host, uri)
-	over := ctx.Err() != nil // looked at with the lock: the server ends it before refused is called
+	if g.owes(key) {
+		g.mu.Unlock()
+		soon(ctx) // it may be the one that was told: the server ends its context only after the reset is written
+		g.mu.Lock()
+	}
+	over := ctx.Err() != nil // looked at with the lock: of a reset by the client the server ends it first
 	if over && g.settle(key) {
 		return false
 	}
@@ -43,20 +49,48 @@ func (g *Guard) Taken(ctx context.Context, method, host, uri string) bool {
 	return true
 }
 
-// maxDebts is how many handlers of requests that were told are awaited.
-const maxDebts = 500
+// debt is a request that was told, whose handler may yet come.
+type debt struct {
+	key   uint64
+	at    time.Time
+	begun bool // it may have begun; the server begins none for one too many
+}
+
+// maxDebts is how many handlers of requests that were told are awaited, and
+// freshDebt how long one may be about to come. It waits for its context to end
+// as long as endsSoon.
+const (
+	maxDebts  = 500
+	freshDebt = time.Second
+	endsSoon  = 20 * time.Millisecond
+)
+
+// soon waits for ctx to end, if it is about to.
+func soon(ctx context.Context) {
+	t := time.NewTimer(endsSoon)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
 
 // owe takes note that a request is told, and that its handler may yet come.
-func (g *Guard) owe(key uint64) {
+func (g *Guard) owe(key uint64, begun bool) {
 	if len(g.debts) >= maxDebts {
 		g.debts = slices.Delete(g.debts, 0, 1)
 	}
-	g.debts = append(g.debts, key)
+	g.debts = append(g.debts, debt{key, g.now(), begun})
+}
+
+// owes says whether one that is alike has just been told.
+func (g *Guard) owes(key uint64) bool {
+	return len(g.debts) > 0 && slices.ContainsFunc(g.debts, func(d debt) bool { return d.begun && d.key == key && g.now().Sub(d.at) < freshDebt })
 }
 
 // settle says whether one that is alike is owed, which it then is no more.
 func (g *Guard) settle(key uint64) bool {
-	i := slices.Index(g.debts, key)
+	i := slices.IndexFunc(g.debts, func(d debt) bool { return d.key == key })
 	if i < 0 {
 		return false
 	}

@@ -299,3 +299,34 @@ func TestAlikeOverTheBound(t *testing.T) {
 		}
 	}
 }
+
+// TestToldBeforeItsContextEnds: the server ends the context of a request that it
+// resets only after the reset is written. Its handler waits for that, and takes
+// no entry of another.
+func TestToldBeforeItsContextEnds(t *testing.T) {
+	for name, alike := range map[string]bool{"alone": false, "beside one that is alike": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t)
+			s.head(1, false, plain("content-length", "3")...)
+			_ = s.framer.WriteData(1, true, []byte("hello")) // to memory
+			if alike {
+				s.head(3, true, plain()...)
+			}
+			if err := s.comes(); err != nil {
+				t.Fatal(err)
+			}
+			s.resets(1, http2.ErrCodeProtocol)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer time.AfterFunc(time.Millisecond, cancel).Stop()
+			if s.Taken(ctx, "POST", "a.test", "/") {
+				t.Error("a request that was told is taken")
+			}
+			if alike {
+				s.takes(true, true)
+			}
+			if len(s.faults) != 1 {
+				t.Errorf("faults %+v", s.faults)
+			}
+		})
+	}
+}

@@ -95,7 +95,7 @@ type Guard struct {
 
 	seed    maphash.Seed
 	waiting []awaited // requests that no handler has taken yet
-	debts   []uint64  // keys of requests that are told, though their handler may yet come
+	debts   []debt    // requests that are told, though their handler may yet come
 	crowd   crowd
 	out     outgoing
 	late    lateness

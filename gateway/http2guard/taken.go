@@ -142,10 +142,10 @@ func (g *Guard) refused(id, code uint32) error {
 	}
 	w := g.waiting[at]
 	g.drop(at)
-	g.owe(w.key)
 	if w.broken == "" && code != codeProtocol && code != codeRefused {
 		w.broken = "a frame of the request breaks the protocol"
 	}
+	g.owe(w.key, w.broken != "")
 	if w.broken != "" {
 		w.fault.Lost, w.fault.Detail = true, w.broken
 		return errors.Join(g.report(w.fault), g.reset())
