@@ -68,15 +68,17 @@ func (s *scan) isKey(text string) bool {
 }
 
 // noPassword says whether the password beside a placeholder as the user is none,
-// but a word such as "x-oauth-basic". Some servers take the password and look
-// at no user.
+// but a word such as "x-oauth-basic", which has digits only where it is short.
+// Some servers take the password and look at no user.
 func noPassword(pass string) bool {
+	digits := false
 	for i := range len(pass) {
-		if c := pass[i] | 0x20; (c < 'a' || c > 'z') && pass[i] != '-' && pass[i] != '_' {
+		if !alnum(pass[i]) && pass[i] != '-' && pass[i] != '_' {
 			return false
 		}
+		digits = digits || pass[i]-'0' < 10
 	}
-	return len(pass) <= 16
+	return len(pass) <= 8 || len(pass) <= 16 && !digits
 }
 
 // isScheme says whether the first word of a line is a scheme, and not a
@@ -153,10 +155,11 @@ func parameters(text string) bool {
 }
 
 // describes says whether a parameter of this name, in lower case, is no
-// credential in any scheme that is in use.
+// credential in any scheme that is in use; a consumer key of OAuth names an
+// application (RFC 5849, section 1.1).
 func describes(name string) bool {
 	switch name {
-	case "algorithm", "client", "device", "deviceid", "email", "nonce", "realm", "timestamp", "user", "userid", "username", "version":
+	case "algorithm", "client", "consumer_key", "device", "deviceid", "email", "nonce", "oauth_consumer_key", "realm", "timestamp", "user", "userid", "username", "version":
 		return true
 	}
 	return false

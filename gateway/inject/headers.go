@@ -58,15 +58,21 @@ func never(canonical string) bool {
 
 // several says whether the value of a credential header carries more than
 // one credential, as "Bearer a, Bearer b" does. Schemes with parameters, such
-// as Digest, separate those by commas.
-func several(header, value string) bool {
+// as Digest, separate those by commas; so does Token, whose first is then the
+// token, and the others only describe it.
+func (s *scan) several(header, value string) bool {
 	if strings.IndexByte(value, ',') < 0 {
 		return false
 	}
 	if header != "Authorization" {
 		return true
 	}
-	return simple(strings.Fields(value)[0])
+	scheme := strings.Fields(value)[0]
+	if !strings.EqualFold(scheme, "Token") {
+		return simple(scheme)
+	}
+	rest := strings.TrimLeft(strings.Trim(s.marked(value), " \t")[len(scheme):], " \t")
+	return !strings.HasPrefix(rest, "token=") || !parameters(rest)
 }
 
 // dashed is the name of a header as a server may read it that knows fields by

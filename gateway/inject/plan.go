@@ -274,7 +274,7 @@ func (s *scan) single() {
 		if e.count(untouched, swapped, passed) > 1 {
 			s.refuse(policy.Smuggling, "header "+e.name+" is sent more than once")
 		}
-		if several(e.name, e.was[first]) {
+		if s.several(e.name, e.was[first]) {
 			s.refuse(policy.Smuggling, "header "+e.name+" holds more than one credential")
 		} else if s.foreignMode() != policy.ForeignPass && !s.signed(e.name) && !s.alone(e.name, e.was[first]) {
 			s.beside(place{kind: inHeader, header: e.name})
