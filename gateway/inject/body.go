@@ -156,6 +156,8 @@ type bodyReader struct {
 	out  bytes.Buffer
 	gone bool // a byte of it has been read
 	err  error
+
+	known bool // what is found is on record
 }
 
 // stepper reads a piece of a body and appends what goes out to out. It
@@ -210,7 +212,9 @@ func (b *bodyReader) Read(to []byte) (int, error) {
 				uses = Unsent(uses)
 			}
 		}
-		b.plan.record(uses)
+		if !b.known {
+			b.plan.record(uses)
+		}
 	}
 	b.gone = true
 	return b.out.Read(to)

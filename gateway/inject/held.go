@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"bytes"
 	"io"
 	"slices"
 
@@ -23,15 +24,17 @@ func (p *Plan) hold(n int64) error {
 	return &Refusal{Reason: policy.RateLimited, Message: "too many requests are under way whose bodies the gateway holds for a credential in them; send fewer at once"}
 }
 
+// firstHeld is what is asked for first, in bytes.
+const firstHeld = 4 << 10
+
 // readHeld is io.ReadAll of at most so many bytes, for which it asks as they
 // come: a client may leave any number of bodies unfinished.
 func (p *Plan) readHeld(src io.Reader, most int64) ([]byte, error) {
-	const first = 4 << 10
 	var out []byte
 	asked := int64(0)
 	for int64(len(out)) < most {
 		if int64(len(out)) == asked {
-			more := min(max(asked, first), most-asked)
+			more := min(max(asked, firstHeld), most-asked)
 			if err := p.hold(more); err != nil {
 				return nil, err
 			}
@@ -52,4 +55,55 @@ func (p *Plan) readHeld(src io.Reader, most int64) ([]byte, error) {
 		}
 	}
 	return out, nil
+}
+
+// kept holds what is written to it, once: in pieces, for which it asks as they
+// are needed.
+type kept struct {
+	plan   *Plan
+	most   int64 // is to come
+	asked  int64
+	pieces [][]byte
+}
+
+// Write keeps b, or as much of it as may be held.
+func (k *kept) Write(b []byte) (int, error) {
+	done := 0
+	for done < len(b) {
+		last := len(k.pieces) - 1
+		if last < 0 || len(k.pieces[last]) == cap(k.pieces[last]) {
+			more := min(max(k.asked, firstHeld), k.most-k.asked)
+			if more <= 0 { // longer than announced
+				more = firstHeld
+			}
+			if err := k.plan.hold(more); err != nil {
+				return done, err
+			}
+			k.asked += more
+			k.pieces = append(k.pieces, make([]byte, 0, more))
+			last++
+		}
+		piece := k.pieces[last]
+		n := copy(piece[len(piece):cap(piece)], b[done:])
+		k.pieces[last] = piece[:len(piece)+n]
+		done += n
+	}
+	return done, nil
+}
+
+func (k *kept) size() int64 {
+	n := 0
+	for _, p := range k.pieces {
+		n += len(p)
+	}
+	return int64(n)
+}
+
+// open returns what is kept, from its beginning. Its error is nil.
+func (k *kept) open() (io.ReadCloser, error) {
+	list := make([]io.Reader, len(k.pieces))
+	for i, p := range k.pieces {
+		list[i] = bytes.NewReader(p)
+	}
+	return io.NopCloser(io.MultiReader(list...)), nil
 }
