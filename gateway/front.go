@@ -183,10 +183,11 @@ func (f *frontConn) Close() error {
 }
 
 // mayTell says whether a client within TLS may still say that it closes its
-// side, while it has not read what was answered.
+// side, while its kernel has not taken what was answered.
 func (f *frontConn) mayTell() bool {
 	const atOnce = 64 << 10 // bytes, that the client's kernel takes whoever reads
-	return f.c.tls.Load() != nil && f.c.client.out.Load() > atOnce && !f.guard.HalfClosed() && !f.guard.Halted()
+	c := f.c.client
+	return f.c.tls.Load() != nil && c.out.Load() > atOnce && !f.guard.HalfClosed() && !f.guard.Halted() && c.Untaken() > 0
 }
 
 // CloseWrite half-closes, if the connection can.

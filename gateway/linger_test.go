@@ -25,3 +25,26 @@ func TestH121HalfCloseBehindTheAnswer(t *testing.T) {
 		t.Errorf("%d bytes of %d, %v", len(b), size, err)
 	}
 }
+
+// TestStopDoesNotWaitForWhoHasRead: an idle client that has read all that it was
+// answered has nothing to lose when the gateway stops.
+func TestStopDoesNotWaitForWhoHasRead(t *testing.T) {
+	l := newLab(t)
+	o := l.origin(t, "http/1.1")
+	l.allow("api.test", o.port)
+	l.load()
+	c := l.rawTLS(t, "api.test", o.port, "http/1.1")
+	fmt.Fprintf(c, "GET /down?n=100000&cl=1 HTTP/1.1\r\nHost: api.test:%d\r\n\r\n", o.port)
+	if _, b, err := body(readResponse(t, c), nil); err != nil || len(b) != 100000 {
+		t.Fatal(len(b), err)
+	}
+	time.Sleep(100 * time.Millisecond) // until the client's kernel has said so
+	l.stop()
+	ends := l.events(func(e *audit.Event) bool { return e.Kind == audit.KindConn && e.Phase == audit.PhaseEnd })
+	if len(ends) != 1 {
+		t.Fatalf("the connection has %d ends on record", len(ends))
+	}
+	if ends[0].Verdict != "" || ends[0].Reason != "" {
+		t.Errorf("the end on record says %q %q", ends[0].Verdict, ends[0].Reason)
+	}
+}

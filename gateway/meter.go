@@ -104,6 +104,19 @@ func (m *meter) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// Untaken is how many bytes were written that the client's kernel has not taken.
+func (m *meter) Untaken() int {
+	c, ok := m.Conn.(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0 // it is closed
+	}
+	return upstream.Untaken(raw)
+}
+
 // Waiting is how many bytes have at least arrived that were not read yet.
 func (m *meter) Waiting() int {
 	if m.raw == nil {

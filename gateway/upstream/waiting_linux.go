@@ -18,3 +18,13 @@ func Waiting(raw syscall.RawConn) (n int) {
 	}
 	return n
 }
+
+// Untaken is how many bytes the kernel holds that were written to a connection of
+// TCP and that the peer's has not taken yet; 0 of any other.
+func Untaken(raw syscall.RawConn) (n int) {
+	err := raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }) // 0 of what is no TCP
+	if err != nil {
+		return 0
+	}
+	return n
+}
