@@ -127,7 +127,7 @@ func (f *runFlags) runIn(argv []string) (int, error) {
 		st.loader.adapt = reportOnly
 	}
 	st.loader.only = f.sandbox
-	st.loader.pins = newPins(ownReach().changes)
+	st.loader.pins = newPins(ownReach().changes, ownFolders(s.state)...)
 	if err := diagnosed(st.reload()); err != nil {
 		return 0, err
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"sallyport/audit"
 )
 
 // TestFolderMark: a folder is another one when anything in it is.
@@ -36,14 +38,15 @@ func TestFolderMark(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			was := markOf(dir)
-			if was.large || was != markOf(dir) {
+			p, folder := newPins(nil), held{dir, true}
+			was := p.mark(folder)
+			if was.large || was != p.mark(folder) {
 				t.Fatal("the same folder is another one, or large")
 			}
 			if err := change(dir); err != nil {
 				t.Fatal(err)
 			}
-			if markOf(dir) == was {
+			if p.mark(folder) == was {
 				t.Error("a folder that was changed is the same")
 			}
 		})
@@ -53,7 +56,7 @@ func TestFolderMark(t *testing.T) {
 // TestNamesInACommandAreHeld: neither a folder nor a word of a script leads a
 // run's gateway to what the command has put there.
 func TestNamesInACommandAreHeld(t *testing.T) {
-	const honest, evil = "echo honest-value\n", "touch DIR/escaped\necho evil-value\n"
+	const honest, evil = "#!/bin/sh\necho honest-value\n", "#!/bin/sh\ntouch DIR/escaped\necho evil-value\n"
 	for _, tt := range []struct{ name, command, file string }{
 		{"a folder", `["/bin/sh", "-c", "for f in \"$0\"/*; do . $f; done", "DIR/code"]`, "code/main"},
 		{"a new file", `["/bin/sh", "-c", "for f in \"$0\"/*; do . $f; done", "DIR/code"]`, "code/zz"},
@@ -61,7 +64,8 @@ func TestNamesInACommandAreHeld(t *testing.T) {
 		{"a word", `["/bin/sh", "-c", "exec /bin/sh DIR/code/main --raw"]`, "code/main"},
 		{"quotes and a variable", `["/bin/sh", "-c", "exec /bin/sh \"$HOME\"'/code/main'"]`, "code/main"},
 		{"a folder to go to", `["/bin/sh", "-c", "cd DIR/code && exec /bin/sh ./main"]`, "code/main"},
-		{"a pattern", `["/bin/sh", "-c", "for f in DIR/code/m*; do . $f; done"]`, "code/main"},
+		{"a folder of a PATH", `["/usr/bin/env", "PATH=DIR/none:DIR/code:/bin", "main"]`, "code/main"},
+		{"a variable", `["/usr/bin/env", "SCRIPT=DIR/code/main", "sh", "-c", ". $SCRIPT"]`, "code/main"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := &runLoader{t: t, dir: t.TempDir()}
@@ -123,5 +127,98 @@ func TestProgramThatWritesItsArgument(t *testing.T) {
 	}
 	if _, err := p.value("KEY"); err == nil || !strings.Contains(err.Error(), "let the program name it by itself") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestHonestCommandsAreNotRefused: what a command line names as a place, and
+// what the gateway or others write there, keeps no source from its program, for
+// root as little as for others.
+func TestHonestCommandsAreNotRefused(t *testing.T) {
+	for name, command := range map[string]string{
+		"a home":                   `["/usr/bin/env", "HOME=DIR", "echo", "some-value"]`,
+		"a home to go to":          `["/bin/sh", "-c", "cd ~; echo some-value"]`,
+		"a home alone":             `["/bin/sh", "-c", "echo some-value", "DIR"]`,
+		"what is around a home":    `["/bin/sh", "-c", "echo some-value", "DIR/.."]`,
+		"what is around the state": `["/bin/sh", "-c", "echo some-value", "DIR/.local"]`,
+		"what run makes":           `["/bin/sh", "-c", "echo some-value", "DIR/.pki"]`,
+		"a folder to go to":        `["/bin/sh", "-c", "cd DIR/.local/state && echo some-value"]`,
+		"a folder that is made":    `["/bin/sh", "-c", "mkdir -p DIR/made && rmdir DIR/made && echo some-value"]`,
+		"folders of the system":    `["/bin/sh", "-c", "cd /etc && cd /opt && cd /usr/share && echo some-value", "/var", "/opt", "/etc/"]`,
+		"variables":                `["/usr/bin/env", "TMPDIR=/var/tmp", "LD_LIBRARY_PATH=/usr/lib", "HOME=/root", "echo", "some-value"]`,
+		"what the kernel makes up": `["/bin/sh", "-c", "cat /proc/sys/kernel/random/uuid >/dev/null; cat /proc/uptime", "/proc/sys/kernel/random/uuid", "DIR/kernel"]`,
+		"one file of many links":   `["/usr/bin/env", "PATH=DIR/links:/usr/bin:/bin", "echo", "some-value", "DIR/links"]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &runLoader{t: t, dir: filepath.Join(t.TempDir(), "home")}
+			for _, dir := range []string{"", ".local", ".local/state", ".local/state/sallyport", ".pki", "links", "kernel"} {
+				p.mkdir(dir)
+			}
+			p.link("/proc/sys/kernel/random/uuid", "kernel/uuid")
+			p.write("links/0", "")
+			p.must(os.Truncate(filepath.Join(p.dir, "links/0"), maxFolder/4))
+			for i := range 8 {
+				p.must(os.Link(filepath.Join(p.dir, "links/0"), filepath.Join(p.dir, "links", fmt.Sprint(i+1))))
+			}
+			t.Setenv("HOME", p.dir)
+			policy := filepath.Join(t.TempDir(), "policy.hcl")
+			p.must(os.WriteFile(policy, []byte(strings.ReplaceAll(secretOf("KEY", `"exec" { command = `+command+` }`)+pinnedSandbox, "DIR", p.dir)), 0o600))
+			all := func(string) bool { return true }
+			p.loader = &loader{paths: []string{policy}, key: make([]byte, 32), log: hclog.NewNullLogger(), pins: newPins(all, ownFolders(filepath.Join(p.dir, ".local/state/sallyport"))...)}
+			t.Cleanup(p.close)
+			snap, diags := p.load()
+			if diags.HasErrors() {
+				t.Fatal(diags.Err())
+			}
+			p.warm(snap)
+			for i := range 3 {
+				if v, err := p.value("KEY"); v == "" || err != nil {
+					t.Fatalf("fetch %d: %q, %v", i, v, err)
+				}
+				p.write(".local/state/sallyport/log", fmt.Sprint("record ", i))
+				p.write(".pki/nssdb", fmt.Sprint("trust ", i))
+				p.write("note", fmt.Sprint("of somebody ", i))
+				if i == 0 {
+					if hints := p.pins.seal(); len(hints) > 0 {
+						t.Errorf("hints: %q", hints)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestClosedFolderIsNotRefused: where nothing is seen that the command can
+// change, a folder may be as large as it is.
+func TestClosedFolderIsNotRefused(t *testing.T) {
+	p := &runLoader{t: t, dir: t.TempDir()}
+	p.mkdir("closed")
+	for i := range maxEntries + 1 {
+		p.must(os.Symlink("nothing", filepath.Join(p.dir, "closed", fmt.Sprint(i))))
+	}
+	p = newPinned(t, p.dir, secretOf("KEY", `"exec" { command = ["/bin/echo", "DIR/closed"] }`)+pinnedSandbox)
+	p.pins.seal()
+	if v, err := p.value("KEY"); v != p.dir+"/closed" || err != nil {
+		t.Errorf("%q, %v", v, err)
+	}
+}
+
+// TestSinkThatWritesAtHome: a sink's own file in the home folder, and the
+// gateway's records there, keep no notice back.
+func TestSinkThatWritesAtHome(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	p := newPins(func(string) bool { return true }, ownFolders(filepath.Join(home, "state"))...)
+	command := []string{"/usr/bin/env", "HOME=" + home, "sh", "-c", "cat >> " + home + "/alerts; echo >> ~/more"}
+	sink, err := sinkKinds()["exec"].open(attributes{"command": command}, sinkSecrets{pins: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hints := p.seal(); len(hints) > 0 {
+		t.Errorf("hints: %q", hints)
+	}
+	for range 3 {
+		if err := sink.Send(t.Context(), audit.Alert{}); err != nil {
+			t.Error(err)
+		}
 	}
 }

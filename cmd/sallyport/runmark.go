@@ -22,21 +22,37 @@ type mark struct {
 	large        bool              // a folder of which not all was looked at
 }
 
-// markOf returns the mark of what path leads to. A folder is told by its inode
-// and all that is in it, unless it is a mere place; such a one, and a device, is
-// told by its inode alone: what goes through it changes its times.
+// held is what a run is held to.
+type held struct {
+	path string
+	tree bool // if it is a folder, with all that is in it; else a folder is as nothing
+}
+
+// markOf returns the mark of what path leads to. A folder or a device is told
+// by its inode alone: what goes through it changes its times.
 func markOf(path string) mark {
 	info, err := os.Stat(path)
 	if err != nil {
 		return mark{}
 	}
 	m := markOfInfo(info)
-	switch {
-	case info.Mode().IsRegular():
+	if info.Mode().IsRegular() {
 		m.sum = sumOf(path)
-	case info.IsDir() && !isPlace(path):
+	}
+	return m
+}
+
+// mark returns the mark of what h leads to, a folder with all that is in it
+// unless it is a mere place.
+func (p *pins) mark(h held) mark {
+	info, err := os.Stat(h.path)
+	if err != nil || info.IsDir() && !h.tree {
+		return mark{}
+	}
+	m := markOf(h.path)
+	if info.IsDir() && !p.isPlace(h.path, info) {
 		var whole bool
-		m.sum, whole = folderSum(path)
+		m.sum, whole = p.folderSum(h.path)
 		m.large = !whole
 	}
 	return m

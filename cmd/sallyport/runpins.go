@@ -21,16 +21,19 @@ import (
 // holds nothing.
 type pins struct {
 	changes func(path string) bool // by the command
+	own     []string               // folders in which the gateway itself writes
 	sealed  atomic.Bool            // the command has begun
 
 	mu    sync.Mutex
 	taken map[string]bool // files and variables that the command does not have, since sources have them
-	marks map[string]mark
+	marks map[held]mark
 	kept  map[string]*keptSource // by kind and attributes, so that a reload finds its own
 }
 
-func newPins(changes func(string) bool) *pins {
-	return &pins{changes: changes, taken: map[string]bool{}, marks: map[string]mark{}, kept: map[string]*keptSource{}}
+// newPins holds what changes says that the command can change. Of a folder that
+// is held, those that are the gateway's own are left out.
+func newPins(changes func(string) bool, own ...string) *pins {
+	return &pins{changes: changes, own: own, taken: map[string]bool{}, marks: map[held]mark{}, kept: map[string]*keptSource{}}
 }
 
 // seal says that the command begins: what is there now is what stays. It
@@ -47,49 +50,59 @@ func (p *pins) seal() (hints []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sealed.Store(true)
-	for path, was := range p.marks {
+	for h, was := range p.marks {
 		if was.large {
 			continue // it stays refused
 		}
-		p.marks[path] = markOf(path)
-		if p.marks[path] != was { // by the program of a source, say
-			hints = append(hints, fmt.Sprintf("%s was written while the secrets were fetched; when it is again, the command whose arguments name it is not used any more: better it names that by itself", path))
+		p.marks[h] = p.mark(h)
+		if p.marks[h] != was { // by the program of a source, say
+			hints = append(hints, fmt.Sprintf("%s was written while the secrets were fetched; when it is again, the source or sink whose command names it is not used any more: better its program names that by itself", h.path))
 		}
 	}
 	slices.Sort(hints)
 	return hints
 }
 
-// pin remembers those of paths that the command can change, as they are now,
-// and returns them. After seal nothing more is remembered.
-func (p *pins) pin(paths []string) (pinned []string) {
+// files are those of paths, none of which is a folder.
+func files(paths []string) (out []held) {
+	for _, path := range paths {
+		out = append(out, held{path: path})
+	}
+	return out
+}
+
+// pin remembers what of the named the command can change, as it is now, and
+// returns it. After seal nothing more is remembered.
+func (p *pins) pin(named []held) (pinned []held) {
+	for _, name := range named {
+		pinned = append(pinned, p.changeableIn(name)...)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, named := range paths {
-		for _, path := range p.changeableIn(named) {
-			pinned = append(pinned, path)
-			if _, known := p.marks[path]; !known && !p.sealed.Load() {
-				p.marks[path] = markOf(path)
-			}
+	for _, h := range pinned {
+		if _, known := p.marks[h]; !known && !p.sealed.Load() {
+			p.marks[h] = p.mark(h)
 		}
 	}
 	return pinned
 }
 
-// check says which of the pinned paths is not what it was.
-func (p *pins) check(pinned []string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, path := range pinned {
-		was, known := p.marks[path]
+// check says which of the pinned is not what it was. It may read much, and
+// holds nobody up.
+func (p *pins) check(pinned []held) error {
+	for _, h := range pinned {
+		p.mu.Lock()
+		was, known := p.marks[h]
+		sealed := p.sealed.Load() // it is of the same moment
+		p.mu.Unlock()
 		switch {
 		case !known:
-			return fmt.Errorf("%s was not named when the run began, and its command can change it; begin a new run to use it", path)
+			return fmt.Errorf("%s was not named when the run began, and its command can change it; begin a new run to use it", h.path)
 		case was.large:
 			return fmt.Errorf("folder %s cannot be held to what it was when the run began: more than %d entries or %d MiB, or not all readable; name what is needed in it, or a folder that the command cannot change",
-				path, maxEntries, maxFolder>>20)
-		case p.sealed.Load() && markOf(path) != was: // before, nothing of the command has begun
-			return fmt.Errorf("%s has changed since the run began, and its command can change it; begin a new run to use what is there now", path)
+				h.path, maxEntries, maxFolder>>20)
+		case sealed && p.mark(h) != was: // before, nothing of the command has begun
+			return fmt.Errorf("%s has changed since the run began, and its command can change it; begin a new run to use what is there now (if the source's own program writes it, let the program name it by itself, not its arguments)", h.path)
 		}
 	}
 	return nil
@@ -99,9 +112,9 @@ func (p *pins) check(pinned []string) error {
 func (p *pins) renew(paths []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, path := range paths {
-		if _, known := p.marks[path]; known {
-			p.marks[path] = markOf(path)
+	for _, h := range files(paths) {
+		if _, known := p.marks[h]; known {
+			p.marks[h] = p.mark(h)
 		}
 	}
 }
@@ -122,9 +135,6 @@ func (p *pins) source(name string, a attributes) (secrets.Source, error) {
 	if k.local && len(read) > 0 {
 		return p.keep(name, k, a, read)
 	}
-	if k.command != nil {
-		read = append(read, commandFiles(k.command(a))...)
-	}
 	var written []string
 	if k.written != nil {
 		written = k.written(a)
@@ -132,7 +142,11 @@ func (p *pins) source(name string, a attributes) (secrets.Source, error) {
 			read = slices.DeleteFunc(read, func(other string) bool { return other == oauth2.NextFile(path) })
 		}
 	}
-	pinned := p.pin(read)
+	named := files(read)
+	if k.command != nil {
+		named = append(named, commandFiles(k.command(a))...)
+	}
+	pinned := p.pin(named)
 	if err := p.check(pinned); err != nil {
 		return refusedSource{err}, nil
 	}
@@ -140,7 +154,7 @@ func (p *pins) source(name string, a attributes) (secrets.Source, error) {
 	if err != nil || len(pinned) == 0 {
 		return src, err
 	}
-	return &pinnedSource{Source: src, pins: p, paths: pinned, written: written}, nil
+	return &pinnedSource{Source: src, pins: p, pinned: pinned, written: written}, nil
 }
 
 // pinnedSource is a source that is asked only while its files are what they
@@ -148,23 +162,17 @@ func (p *pins) source(name string, a attributes) (secrets.Source, error) {
 type pinnedSource struct {
 	secrets.Source
 	pins    *pins
-	paths   []string
-	written []string    // by the source itself
-	during  atomic.Bool // one of the files changed while the source was asked
+	pinned  []held
+	written []string // by the source itself
 }
 
-// Fetch asks the source. What changes meanwhile may be its own doing or the
-// command's, who can tell when a program reads a file; so it counts as changed.
+// Fetch asks the source.
 func (s *pinnedSource) Fetch(ctx context.Context) (secrets.Fetched, error) {
-	if err := s.pins.check(s.paths); err != nil {
-		if s.during.Load() {
-			err = fmt.Errorf("%w (it changed while the source itself was asked: if that writes it, let the program name it by itself, not its arguments)", err)
-		}
+	if err := s.pins.check(s.pinned); err != nil {
 		return secrets.Fetched{}, err
 	}
 	f, err := s.Source.Fetch(ctx)
 	s.pins.renew(s.written)
-	s.during.Store(s.pins.check(s.paths) != nil)
 	return f, err
 }
 
@@ -195,7 +203,7 @@ func (p *pins) admit(paths []string) error {
 	if p == nil {
 		return nil
 	}
-	return p.check(p.pin(paths))
+	return p.check(p.pin(files(paths)))
 }
 
 // checkedSink is a sink that is used only while check says nothing.

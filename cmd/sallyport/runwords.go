@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,25 +10,48 @@ import (
 	"syscall"
 )
 
-// commandFiles are the files and folders that a command line can name: the
-// program, every argument, and what stands in one, as in a script for a shell.
-// Commands run in the root folder.
-func commandFiles(argv []string) []string {
-	var out []string
+// commandFiles are what a command line can name: the program and every
+// argument, a folder with all that is in it, and the files that words in one
+// lead to, as in a script for a shell, with the programs of that name in the
+// folders that are named besides, as in a PATH. Commands run in the root folder.
+func commandFiles(argv []string) []held {
+	all := map[held]bool{}
+	add := func(name string, tree bool) {
+		if name == "" || len(name) >= syscall.PathMax || strings.ContainsRune(name, 0) {
+			return
+		}
+		path := filepath.Join("/", name)
+		if isVirtual(path) {
+			return
+		}
+		if info, err := os.Stat(path); err == nil && info.IsDir() && !strings.Contains(name, "/") {
+			return // a word such as run, not the folder /run
+		}
+		all[held{path, tree}] = true
+	}
+	folders, bare := map[string]bool{}, map[string]bool{}
 	for _, arg := range argv {
-		for _, name := range append([]string{arg}, wordsIn(arg)...) {
-			if name == "" || len(name) >= syscall.PathMax || strings.ContainsRune(name, 0) {
-				continue
+		add(arg, strings.Contains(arg, "/"))
+		for _, word := range append(wordsIn(arg), arg) {
+			if word != arg {
+				add(word, false)
 			}
-			path := filepath.Join("/", name)
-			if info, err := os.Stat(path); err == nil && info.IsDir() && !strings.Contains(name, "/") {
-				continue // a word such as run, not the folder /run
+			if info, err := os.Stat(word); filepath.IsAbs(word) && err == nil && info.IsDir() {
+				folders[word] = true
+			} else if !filepath.IsAbs(word) {
+				bare[word] = true
 			}
-			out = append(out, path)
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	for dir := range folders {
+		for name := range bare {
+			path := filepath.Join(dir, name)
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				add(path, false)
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(all), func(a, b held) int { return strings.Compare(a.path, b.path) })
 }
 
 // wordsIn are the words of a text that could be paths, however options, shells
@@ -65,11 +89,6 @@ func wordsIn(text string) []string {
 		}
 		if i := strings.IndexByte(word, '/'); i > 0 && word[0] == '-' {
 			words = append(words, word[i:]) // what an option is given
-		}
-	}
-	for i, word := range words {
-		if glob := strings.IndexAny(word, "*?["); glob >= 0 && strings.Contains(word[:glob], "/") {
-			words[i] = word[:strings.LastIndexByte(word[:glob], '/')+1] // the folder that is looked through
 		}
 	}
 	return words

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -22,11 +24,19 @@ func TestCommandFiles(t *testing.T) {
 		{[]string{"sh", "-c", `"$HOME"/mint '/home/u/my mint' ~/other ${HOME}/third`}, []string{"/home/u/mint", "/home/u/my mint", "/home/u/other", "/home/u/third"}, nil},
 		{[]string{"python3", "-c", `exec(open("/home/u/x.py").read())`}, []string{"/home/u/x.py"}, nil},
 		{[]string{"curl", "-d@/home/u/body", "-K/home/u/conf", "file:///home/u/doc"}, []string{"/home/u/body", "/home/u/conf", "/home/u/doc"}, nil},
-		{[]string{"sh", "-c", "cat /home/u/parts/*.sh /home/u/[ab]/x"}, []string{"/home/u/parts", "/home/u"}, nil},
 		{[]string{"sh", "-c", "PATH=$PATH:/opt/x mint"}, []string{"/opt/x"}, []string{"/home/u/bin"}},
+		{[]string{"sh", "-c", "cat /proc/uptime /sys/x | tee /dev/stderr; . /dev/shm/x", "/proc/uptime"}, []string{"/dev/shm/x"}, []string{"/proc/uptime", "/sys/x", "/dev/stderr"}},
 		{[]string{"op", "run", "op://home/etc"}, []string{"/op"}, []string{"/run", "/home", "/etc"}},
 	} {
-		got := commandFiles(tt.argv)
+		var got []string
+		for _, h := range commandFiles(tt.argv) {
+			got = append(got, h.path)
+			if h.tree != slices.ContainsFunc(tt.argv, func(arg string) bool {
+				return strings.Contains(arg, "/") && filepath.Join("/", arg) == h.path
+			}) {
+				t.Errorf("%q: %s with its tree: %v", tt.argv, h.path, h.tree)
+			}
+		}
 		for _, path := range tt.want {
 			if !slices.Contains(got, path) {
 				t.Errorf("%q: %s is not among %q", tt.argv, path, got)
