@@ -17,6 +17,7 @@ type fed struct {
 	net.Conn
 	pieces [][]byte
 	paused func() // before a piece other than the first, and before the end
+	early  bool   // the end is told with the last bytes
 }
 
 func (f *fed) Read(p []byte) (int, error) {
@@ -30,6 +31,9 @@ func (f *fed) Read(p []byte) (int, error) {
 	}
 	n := copy(p, f.pieces[0])
 	f.pieces[0] = f.pieces[0][n:]
+	if f.early && len(f.pieces) == 1 && len(f.pieces[0]) == 0 {
+		return n, io.EOF
+	}
 	return n, nil
 }
 
@@ -131,17 +135,19 @@ func FuzzChunks(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stream, cuts []byte) {
 		want, wantErr := io.ReadAll(httputil.NewChunkedReader(bytes.NewReader(stream)))
-		i := 0
-		pieces := split(bytes.Clone(stream), func() int {
-			if len(cuts) == 0 {
-				return len(stream)
+		for _, early := range []bool{false, true} {
+			i := 0
+			pieces := split(bytes.Clone(stream), func() int {
+				if len(cuts) == 0 {
+					return len(stream)
+				}
+				i++
+				return int(cuts[i%len(cuts)])
+			})
+			got, err := io.ReadAll(httputil.NewChunkedReader(chunkedOver(&fed{pieces: pieces, early: early})))
+			if !bytes.Equal(got, want) || (err == nil) != (wantErr == nil) {
+				t.Errorf("in pieces %q, %v; whole %q, %v; the end early %v", got, err, want, wantErr, early)
 			}
-			i++
-			return int(cuts[i%len(cuts)])
-		})
-		got, err := io.ReadAll(httputil.NewChunkedReader(chunkedOver(&fed{pieces: pieces})))
-		if !bytes.Equal(got, want) || (err == nil) != (wantErr == nil) {
-			t.Errorf("in pieces %q, %v; whole %q, %v", got, err, want, wantErr)
 		}
 	})
 }
@@ -150,23 +156,27 @@ func FuzzChunks(f *testing.F) {
 // however they come.
 func TestHeadEndsARead(t *testing.T) {
 	const interim, head, body = "HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "body\r\n\r\nof a length"
-	for cut := 1; cut < 80; cut++ {
-		f := &fed{pieces: split([]byte(interim+head+body+head), func() int { return cut })}
+	for cut := 1; cut < 2*80; cut++ {
+		f := &fed{pieces: split([]byte(interim+head+body+head), func() int { return cut % 80 }), early: cut > 80}
 		c := newClearConn(f, newConn(f, &Pool{u: &Upstream{}}))
-		read := func(until string) {
+		read := func(until string, last bool) {
 			t.Helper()
 			var got []byte
 			for b := make([]byte, 4096); string(got) != until; {
 				n, err := c.Read(b)
-				if got = append(got, b[:n]...); err != nil || !strings.HasPrefix(until, string(got)) {
+				got = append(got, b[:n]...)
+				if last && err == io.EOF && string(got) == until {
+					err = nil
+				}
+				if err != nil || !strings.HasPrefix(until, string(got)) {
 					t.Fatalf("cut at %d: %q, %v", cut, got, err)
 				}
 			}
 		}
-		read(interim)
-		read(head)
+		read(interim, false)
+		read(head, false)
 		c.body(&http.Response{StatusCode: http.StatusOK, ContentLength: int64(len(body))})
-		read(body)
-		read(head)
+		read(body, false)
+		read(head, true)
 	}
 }
