@@ -78,7 +78,11 @@ type controlBlock struct {
 // readDaemonFile reads path strictly: what is not known is an error.
 func readDaemonFile(path string) (*daemonFile, *hclparse.Parser, hcl.Diagnostics) {
 	parser := hclparse.NewParser()
-	f, diags := parser.ParseHCLFile(path)
+	text, err := os.ReadFile(path)
+	if err != nil { // the parser would not say why
+		return nil, parser, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "The daemon file was not read", Detail: err.Error(), Extra: err}}
+	}
+	f, diags := parser.ParseHCL(text, path)
 	if diags.HasErrors() {
 		return nil, parser, diags
 	}

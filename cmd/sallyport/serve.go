@@ -51,7 +51,7 @@ the same addresses as before. Under systemd what they send meanwhile waits.`,
 	cmd.Flags().StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; instead of the daemon file's)")
 	varsVar(cmd.Flags(), &f.vars)
 	cmd.Flags().BoolVar(&f.lock, "lock", false, "close the interfaces of the daemon file, there or not yet, to all but captures, and exit; done again it changes nothing")
-	cmd.Flags().BoolVar(&f.remove, "remove", false, "remove the rules in the kernel and exit; interfaces that they guarded have no guard then")
+	cmd.Flags().BoolVar(&f.remove, "remove", false, "remove the rules in the kernel, once the daemon is stopped, and exit; interfaces that they guarded have no guard then")
 	cmd.MarkFlagsMutuallyExclusive("lock", "remove")
 	return cmd
 }
@@ -61,11 +61,7 @@ const drainTime = 30 * time.Second
 
 func (f *serveFlags) serve() error {
 	if f.remove {
-		p, err := userPaths()
-		if err != nil {
-			return err
-		}
-		return errors.Join(capture.RemoveRules(), capture.RemoveBridges(), capture.ReleaseNamespaces(filepath.Join(p.runtime, tapDir)))
+		return f.removeRules()
 	}
 	if f.lock {
 		if err := f.lockOnly(); err != nil {
@@ -169,13 +165,16 @@ func (f *serveFlags) configPath(p paths) string {
 
 func (f *serveFlags) readConfig(p paths) (*daemonFile, error) {
 	path := f.configPath(p)
-	if f.config == "" {
+	if f.config == "" && !f.lock { // a lock without a file would hold nothing
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			return &daemonFile{}, nil
 		}
 	}
 	file, parser, diags := readDaemonFile(path)
 	if diags.HasErrors() {
+		if err, ok := diags[0].Extra.(error); ok {
+			return nil, &exit{code: exitConfig, err: fmt.Errorf("daemon file: %w", err), hint: "name a file with --config that is there and that this user may read"}
+		}
 		printHCL(os.Stderr, parser, diags)
 		return nil, fmt.Errorf("%s has errors; nothing was started", path)
 	}

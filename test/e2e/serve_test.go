@@ -311,12 +311,16 @@ func TestServeRemoveLeavesNothing(t *testing.T) {
 		}
 		return all
 	}
-	remove := func() {
-		cmd := exec.Command(l.Binary, "serve", "--remove")
+	try := func(args ...string) (string, error) {
+		cmd := exec.Command(l.Binary, append([]string{"serve", "--remove"}, args...)...)
 		out := new(strings.Builder)
 		cmd.Stdout, cmd.Stderr = out, out
 		must(t, l.GW.Start(cmd))
-		if err := cmd.Wait(); err != nil {
+		err := cmd.Wait()
+		return out.String(), err
+	}
+	remove := func(args ...string) {
+		if out, err := try(args...); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
@@ -325,11 +329,17 @@ func TestServeRemoveLeavesNothing(t *testing.T) {
 	t.Run("gateway", func(t *testing.T) {
 		g := l.Gateway(t, lab.GatewayOptions{Interfaces: []string{"sb45"}, Policy: one("sandbox \"x\" {\n  match { cidrs = [\"10.66.45.0/24\"] }\n}\n")})
 		g.Interface(t, "x", 45)
+		if out, err := try("--config", g.Config()); err == nil || !strings.Contains(out, "a daemon runs with it") || !strings.Contains(out, "stop it first") {
+			t.Errorf("while it runs: %v: %s", err, out)
+		}
+		if !strings.Contains(settings(), "sb45") {
+			t.Error("the rules of a gateway that runs were removed")
+		}
 		must(t, g.Stop())
 		if !strings.Contains(settings(), "sb45") {
 			t.Error("the rules did not stay when the gateway ended")
 		}
-		remove()
+		remove("--config", g.Config())
 		if after := settings(); strings.Contains(after, "sallyport") || strings.Contains(strings.ReplaceAll(after, "dev sb45", ""), "sb45") {
 			t.Errorf("left:\n%s", after)
 		}
