@@ -71,6 +71,9 @@ type probed struct {
 	OK     bool   `json:"ok"`
 }
 
+// inside says whether the attempts are made where a sandbox is already.
+func (f *probeFlags) inside() bool { return f.netns != "" || f.pid != 0 || f.proxy != "" }
+
 func (f *probeFlags) probe() error {
 	l, snap, err := f.load()
 	if err != nil {
@@ -83,7 +86,7 @@ func (f *probeFlags) probe() error {
 	if f.state, err = stateFolder(f.state); err != nil {
 		return err
 	}
-	inside := f.netns != "" || f.pid != 0 || f.proxy != ""
+	inside := f.inside()
 	if err := makeState(f.state); err != nil {
 		return err
 	}
@@ -103,6 +106,9 @@ func (f *probeFlags) probe() error {
 	}
 	if f.proxy != "" {
 		plan.Proxy = &probeProxy{Address: f.proxy, User: f.sandbox, Password: proxyPassword(l.key, f.sandbox)}
+		if err := plan.Proxy.reach(); err != nil {
+			return err
+		}
 	}
 	began := time.Now()
 	var out []byte
@@ -287,7 +293,7 @@ func awaitRecords(match func() ([]probed, error)) (all []probed, err error) {
 // match finds the record of each attempt. An attempt without one breaks P5.
 func (f *probeFlags) match(results []probeResult, began time.Time) ([]probed, error) {
 	var events []*audit.Event
-	filter := audit.Filter{Since: began.Add(-time.Second)}
+	filter := audit.Filter{Since: began}
 	for e, err := range audit.Read(context.Background(), logFolders(f.state), filter) {
 		if err != nil {
 			return nil, err
@@ -298,10 +304,13 @@ func (f *probeFlags) match(results []probeResult, began time.Time) ([]probed, er
 		}
 	}
 	var out []probed
+	id := sandboxID(results, events)
 	for _, r := range results {
 		p := probed{probeResult: r, OK: r.Held}
-		if r.Source != 0 || r.Name != "" || r.Dst != "" {
-			i := slices.IndexFunc(events, func(e *audit.Event) bool { return r.isAbout(e) })
+		if r.recorded() {
+			i := slices.IndexFunc(events, func(e *audit.Event) bool {
+				return r.isAbout(e) && (e.Sandbox == nil || e.Sandbox.ID == id || id == "" && r.Source != 0)
+			})
 			if p.OK = r.Held && i >= 0; i >= 0 {
 				p.Record, p.Reason = events[i].ID, events[i].Reason
 			}
@@ -310,6 +319,23 @@ func (f *probeFlags) match(results []probeResult, began time.Time) ([]probed, er
 	}
 	return out, nil
 }
+
+// sandboxID is the ID of the sandbox that the attempts were made in, as another
+// of its name may be attacked at the same time. The record of a name that no
+// other probe asks for tells it; "" without one.
+func sandboxID(results []probeResult, events []*audit.Event) string {
+	for _, r := range results {
+		for _, e := range events {
+			if r.Name != "" && r.Name != probeDoH && r.isAbout(e) && e.Sandbox != nil {
+				return e.Sandbox.ID
+			}
+		}
+	}
+	return ""
+}
+
+// recorded says whether a record of the attempt is due.
+func (r probeResult) recorded() bool { return r.Source != 0 || r.Name != "" || r.Dst != "" }
 
 // isAbout says whether e is the record of the attempt.
 func (r probeResult) isAbout(e *audit.Event) bool {
@@ -351,7 +377,11 @@ func (f *probeFlags) report(all []probed) error {
 		return err
 	}
 	if broken > 0 {
-		return &exit{code: exitFailed, err: fmt.Errorf("%d of %d attempts did not end as promised", broken, len(all))}
+		e := &exit{code: exitFailed, err: fmt.Errorf("%d of %d attempts did not end as promised", broken, len(all))}
+		if f.inside() && !slices.ContainsFunc(all, func(p probed) bool { return p.Record != "" }) {
+			e.hint = fmt.Sprintf("none of them is in the log of %s: the gateway with this state does not serve where they were made; attach it (sallyport sandbox attach), or name the gateway's --state", f.state)
+		}
+		return e
 	}
 	return nil
 }

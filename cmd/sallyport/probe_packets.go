@@ -125,9 +125,12 @@ func dnsProbe(title, resolver string) probeAttempt {
 	}
 }
 
+// probeDoH is the resolver of dohProbe. Every probe goes to the same.
+const probeDoH = "doh." + probeName
+
 // dohProbe asks a resolver over HTTPS.
 func dohProbe(ctx context.Context) probeResult {
-	name := "doh." + probeName
+	name := probeDoH
 	r := probeResult{Promise: "P1", Title: "DNS over HTTPS", Name: name}
 	client := &http.Client{Transport: &http.Transport{Proxy: nil, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+name+"/dns-query?name=example.test", nil)

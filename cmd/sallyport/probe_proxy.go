@@ -25,6 +25,16 @@ func (p probeProxy) credential() string {
 	return "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(p.User+":"+p.Password)) + "\r\n"
 }
 
+// reach says whether anything listens at the proxy's address.
+func (p probeProxy) reach() error {
+	c, err := net.DialTimeout("tcp", p.Address, probeWait)
+	if err != nil {
+		return &exit{code: exitFailed, err: fmt.Errorf("proxy %s:%s; nothing was tried", p.Address, reasonOf(err)),
+			hint: "--proxy names address:port of a capture with listen, while its daemon runs"}
+	}
+	return c.Close()
+}
+
 // dial opens a tunnel by CONNECT. The connection is returned also when there
 // is none, with an error that says what the proxy answered.
 func (p probeProxy) dial(ctx context.Context, target, credential string) (net.Conn, error) {
@@ -78,9 +88,10 @@ func proxyAttempts(p probePlan) []probeAttempt {
 }
 
 // seen completes a result by what came back on a connection to the proxy.
+// Without one nothing was tried, and nothing held.
 func (r probeResult) seen(c net.Conn, err error) probeResult {
 	r.Saw = reasonOf(err)
-	r.Held = err != nil
+	r.Held = err != nil && c != nil
 	if c != nil {
 		r.Source = uint16(c.LocalAddr().(*net.TCPAddr).Port)
 		_ = c.Close() // the attempt is over

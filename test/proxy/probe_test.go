@@ -156,7 +156,7 @@ func TestProbeOfEveryCapture(t *testing.T) {
 		cmd := exec.Command(l.Binary, "probe", "--policy", g.PolicyDir(), "--state", g.State, "--sandbox", "ci", "--netns", lonely.Path())
 		cmd.Env = append(os.Environ(), "REAL_KEY="+value)
 		out, err := cmd.CombinedOutput() // in a namespace that nobody serves
-		if err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "did not end as promised") {
+		if err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "did not end as promised") || !strings.Contains(string(out), "sandbox attach") {
 			t.Errorf("exit %d: %s", cmd.ProcessState.ExitCode(), out)
 		}
 	})
