@@ -103,8 +103,14 @@ func (f *suggestFlags) print(w io.Writer, doc policy.Document, list []policy.Blo
 	if err != nil {
 		return &exit{code: exitFailed, err: err, hint: "sallyport policy validate shows them"}
 	}
+	others := undeclared(doc, list)
+	if len(others) > 0 {
+		fmt.Fprintf(os.Stderr, "sallyport: what this policy does not declare was blocked too, and is left out: %s\n", someOf(others))
+	}
 	if len(out) == 0 && !f.json {
-		fmt.Fprintln(os.Stderr, "sallyport: nothing was blocked that the policy does not allow by now")
+		if len(others) == 0 {
+			fmt.Fprintln(os.Stderr, "sallyport: nothing was blocked that the policy does not allow by now")
+		}
 		return nil
 	}
 	if len(out) > 1 && f.group != "" {
@@ -126,6 +132,22 @@ func (f *suggestFlags) print(w io.Writer, doc policy.Document, list []policy.Blo
 		}
 	}
 	return nil
+}
+
+// undeclared are the sandboxes of list that doc does not have, sorted and quoted.
+func undeclared(doc policy.Document, list []policy.Blocked) []string {
+	var names []string
+	for _, b := range list {
+		name := fmt.Sprintf("sandbox %q", b.Sandbox)
+		if b.Sandbox == "" {
+			name = "traffic that no sandbox claims"
+		}
+		if !slices.ContainsFunc(doc.Sandboxes, func(s policy.Sandbox) bool { return s.Name == b.Sandbox }) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // blockedIn reads what was denied, or would have been outside of report mode,
