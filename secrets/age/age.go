@@ -48,12 +48,12 @@ type source struct {
 
 // New makes a source of c. The files are read at each fetch, not by New.
 func New(c Config) (secrets.Source, error) {
-	for name, path := range map[string]string{"path": c.Path, "identity": c.Identity} {
+	for _, f := range []struct{ name, path string }{{"path", c.Path}, {"identity", c.Identity}} {
 		switch {
-		case path == "":
-			return nil, fmt.Errorf("age: %s is missing", name)
-		case !filepath.IsAbs(path):
-			return nil, fmt.Errorf("age: %s %q is not absolute", name, path)
+		case f.path == "":
+			return nil, fmt.Errorf("age: %s is missing", f.name)
+		case !filepath.IsAbs(f.path):
+			return nil, fmt.Errorf("age: %s %q is not absolute", f.name, f.path)
 		}
 	}
 	return &source{c: c, busy: make(chan struct{}, 1)}, nil

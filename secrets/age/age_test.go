@@ -148,6 +148,11 @@ func TestFetchRefuses(t *testing.T) {
 			}
 		})
 	}
+	for range 20 { // what is wrong first is named first, always
+		if _, err := New(Config{Path: "p", Identity: "i"}); err == nil || !strings.Contains(err.Error(), `path "p"`) {
+			t.Fatalf("error %v", err)
+		}
+	}
 	for want, c := range map[string]Config{
 		"path is missing": {Identity: "/i"}, "identity is missing": {Path: "/p"}, "is not absolute": {Path: "p", Identity: "/i"},
 	} {

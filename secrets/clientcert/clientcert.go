@@ -29,9 +29,9 @@ func New(c Config) (secrets.Source, error) {
 	if c.KeyFile == "" {
 		c.KeyFile = c.CertFile
 	}
-	for name, path := range map[string]string{"cert_file": c.CertFile, "key_file": c.KeyFile} {
-		if !filepath.IsAbs(path) {
-			return nil, fmt.Errorf("client_cert: %s %q is not absolute", name, path)
+	for _, f := range []struct{ name, path string }{{"cert_file", c.CertFile}, {"key_file", c.KeyFile}} {
+		if !filepath.IsAbs(f.path) {
+			return nil, fmt.Errorf("client_cert: %s %q is not absolute", f.name, f.path)
 		}
 	}
 	return source{c}, nil

@@ -70,9 +70,9 @@ func New(c Config) (secrets.Source, error) {
 	case c.Grant == ClientCredentials && c.ClientSecretFile == "":
 		return nil, errors.New("oauth2: client_secret_file is missing")
 	}
-	for name, path := range map[string]string{"client_secret_file": c.ClientSecretFile, "refresh_token_file": c.RefreshTokenFile} {
-		if path != "" && !filepath.IsAbs(path) {
-			return nil, fmt.Errorf("oauth2: %s %q is not absolute", name, path)
+	for _, f := range []struct{ name, path string }{{"client_secret_file", c.ClientSecretFile}, {"refresh_token_file", c.RefreshTokenFile}} {
+		if f.path != "" && !filepath.IsAbs(f.path) {
+			return nil, fmt.Errorf("oauth2: %s %q is not absolute", f.name, f.path)
 		}
 	}
 	client, err := secrets.NewClient(c.CAFile)
