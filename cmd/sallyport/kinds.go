@@ -217,7 +217,7 @@ func attr(name string, t policyfile.AttrType, required bool) policyfile.Attr {
 
 // policyOptions are what policy files may hold besides policy.
 func policyOptions() policyfile.Options {
-	o := policyfile.Options{Sources: map[string]policyfile.Schema{}, Sinks: map[string]policyfile.Schema{}}
+	o := policyfile.Options{Sources: map[string]policyfile.Schema{}, Sinks: map[string]policyfile.Schema{}, Check: checkForms}
 	for name, k := range sourceKinds() {
 		o.Sources[name] = k.schema
 	}

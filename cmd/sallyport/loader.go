@@ -123,19 +123,8 @@ func (l *loader) openStore(declared []policy.Secret) []policy.Problem {
 	var specs []secrets.Spec
 	var problems []policy.Problem
 	for _, s := range declared {
-		if _, err := secrets.ParseTemplate(s.Placeholder); s.Placeholder != "" && err != nil {
-			problems = append(problems, policy.Problem{Pos: s.Pos, Severity: policy.Error, Summary: fmt.Sprintf("secret %q: placeholder: %v", s.Name, err)})
-		}
-		if name := sourceKinds()[s.Source.Kind].misplaced(s); name != "" {
-			problems = append(problems, policy.Problem{Pos: s.Pos, Severity: policy.Error,
-				Summary: fmt.Sprintf("secret %q: a source of kind %q is never sent, so %s has no meaning", s.Name, s.Source.Kind, name)})
-		}
-		src, err := openSource(s.Source, l.pins)
-		if err != nil {
-			problems = append(problems, policy.Problem{Pos: s.Source.Pos, Severity: policy.Error,
-				Summary: fmt.Sprintf("secret %q: %v", s.Name, err)})
-			continue
-		}
+		src, wrong := openSecret(s, l.pins)
+		problems = append(problems, wrong...)
 		specs = append(specs, secrets.Spec{Name: s.Name, Kind: s.Source.Kind, Source: src, TTL: s.TTL, Stale: s.OnErrorStale})
 	}
 	if len(problems) > 0 {

@@ -82,6 +82,8 @@ type sinkSecrets struct {
 	use    func(ctx context.Context, name string, f func(value string) error) error
 	covers func(secret, host string) bool
 	pins   *pins // nil of a daemon
+
+	formOnly bool // no file is read, since the sinks are not used
 }
 
 // value is a secret that does not leave by itself, such as the key of a
@@ -151,10 +153,10 @@ func sinkURL(s string, schemes ...string) (string, error) {
 	return "", fmt.Errorf("url has not the scheme %s", schemes[len(schemes)-1])
 }
 
-// sinkRoots are what a sink trusts: the system's, and those of ca_file.
-func sinkRoots(a attributes) (*x509.CertPool, error) {
+// roots are what a sink trusts: the system's, and those of ca_file.
+func (s sinkSecrets) roots(a attributes) (*x509.CertPool, error) {
 	file := a.text("ca_file")
-	if file == "" {
+	if file == "" || s.formOnly {
 		return nil, nil
 	}
 	pem, err := os.ReadFile(file)
@@ -174,7 +176,7 @@ func httpSink(a attributes, s sinkSecrets) (audit.Text, http.RoundTripper, error
 	if err != nil {
 		return nil, nil, err
 	}
-	roots, err := sinkRoots(a)
+	roots, err := s.roots(a)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -222,15 +224,15 @@ func openOTLP(a attributes, s sinkSecrets) (audit.Sink, error) {
 	return otlp.New(otlp.Config{URL: target, Headers: headers, Resource: maps.Clone(a.pairs("resource")), Transport: transport})
 }
 
-func openSyslog(a attributes, _ sinkSecrets) (audit.Sink, error) {
+func openSyslog(a attributes, s sinkSecrets) (audit.Sink, error) {
 	c := syslog.Config{Address: a.text("address"), Facility: int(a.number("facility")), Hostname: a.text("hostname"), App: a.text("app")}
-	roots, err := sinkRoots(a)
+	roots, err := s.roots(a)
 	if err != nil {
 		return nil, err
 	}
 	if on, _ := a["tls"].(bool); on {
 		c.TLS = &tls.Config{RootCAs: roots, ServerName: a.text("server_name"), MinVersion: tls.VersionTLS12}
-	} else if roots != nil || a.text("server_name") != "" {
+	} else if len(a.texts("ca_file", "server_name")) > 0 {
 		return nil, errors.New("ca_file and server_name need tls = true")
 	}
 	return syslog.New(c)

@@ -1,5 +1,7 @@
 package policyfile
 
+import "sallyport/policy"
+
 // AttrType is the type of one attribute of a source or sink block. The zero
 // value is no type, and nothing has it.
 type AttrType uint8
@@ -76,6 +78,10 @@ type Options struct {
 	// Stdin is what the path "-" stands for: one file that has been read
 	// already. Without it "-" is an error.
 	Stdin []byte
+	// Check says what else is wrong with the secrets and alerts of a policy whose
+	// files are sound, when it is compiled; covers says whether a secret's hosts
+	// cover one. Nil finds nothing.
+	Check func(doc *policy.Document, alerts *Alerts, covers func(secret, host string) bool) []policy.Problem
 	// Keep is what earlier loads made of files; nil keeps nothing.
 	Keep *Kept
 	// Yield is called every few rules, so that a load can let others go first;

@@ -20,6 +20,8 @@ type parsed struct {
 	diags  *Diagnostics
 	broken []hcl.Range // top-level blocks that have errors of their own
 	lost   bool        // something others refer to could not be read
+
+	check func(*policy.Document, *Alerts, func(secret, host string) bool) []policy.Problem // Options.Check
 }
 
 // parse decodes all files into one document.
@@ -44,7 +46,7 @@ func parse(sources []source, diags *Diagnostics, o Options) parsed {
 	}
 	d.alertRefs()
 	o.Keep.end(diags.HasErrors())
-	return parsed{d.doc, d.tests, d.alerts, diags, d.broken, d.lost}
+	return parsed{d.doc, d.tests, d.alerts, diags, d.broken, d.lost, o.Check}
 }
 
 // oneFile parses one file and returns the number of its blocks and stray

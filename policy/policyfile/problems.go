@@ -51,6 +51,13 @@ func (p parsed) compile(generation uint64) (*policy.Set, *Diagnostics) {
 		})
 	}
 	p.diags.AddProblems(problems)
+	if !failed && p.check != nil {
+		covers := func(_, _ string) bool { return true } // nothing more is said of hosts
+		if set != nil {
+			covers = set.SecretCovers
+		}
+		p.diags.AddProblems(p.check(p.doc, &p.alerts, covers))
+	}
 	p.diags.sort()
 	if p.diags.HasErrors() {
 		return nil, p.diags
