@@ -1,6 +1,7 @@
 package secrets
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,8 +11,11 @@ import (
 // maxRead is the longest file that ReadFile reads, in bytes.
 const maxRead = 4 << 20
 
+var errNotRegular = errors.New("is not a regular file")
+
 // OpenFile opens a file that a source reads. It must be a regular file: whoever
-// reads a FIFO or a device waits for as long as the other side likes.
+// reads a FIFO or a device waits for as long as the other side likes. Its errors
+// are of type *os.PathError.
 func OpenFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -19,7 +23,7 @@ func OpenFile(path string) (*os.File, error) {
 	}
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		_ = f.Close() // nothing was read
-		return nil, fmt.Errorf("file %s: is not a regular file", path)
+		return nil, &os.PathError{Op: "file", Path: path, Err: errNotRegular}
 	}
 	return f, nil
 }

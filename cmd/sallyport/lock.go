@@ -13,11 +13,7 @@ import (
 // lockOnly closes what the daemon file captures in this namespace, and starts
 // nothing. Nothing is left for later: what cannot be locked is an error.
 func (f *serveFlags) lockOnly() error {
-	p, err := userPaths()
-	if err != nil {
-		return err
-	}
-	file, err := f.readConfig(p)
+	_, file, err := f.readConfig()
 	if err != nil {
 		return err
 	}

@@ -87,11 +87,7 @@ func hintOf(err error) string {
 // start reads the configuration, builds the stack and opens every socket.
 // Nothing is served when it fails.
 func (f *serveFlags) start() (_ *daemonProcess, err error) {
-	p, err := userPaths()
-	if err != nil {
-		return nil, err
-	}
-	file, err := f.readConfig(p)
+	p, file, err := f.readConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +159,18 @@ func (f *serveFlags) configPath(p paths) string {
 	return filepath.Join(p.config, "sallyport.hcl")
 }
 
-func (f *serveFlags) readConfig(p paths) (*daemonFile, error) {
-	path := f.configPath(p)
+// readConfig reads the daemon file of the user who calls, and says where else
+// things are.
+func (f *serveFlags) readConfig() (paths, *daemonFile, error) {
+	p, err := userPaths()
+	if err != nil {
+		return p, nil, err
+	}
+	file, err := f.readFile(f.configPath(p))
+	return p, file, err
+}
+
+func (f *serveFlags) readFile(path string) (*daemonFile, error) {
 	if f.config == "" && !f.lock { // a lock without a file would hold nothing
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			return &daemonFile{}, nil

@@ -69,7 +69,7 @@ func TestServeConfigThatIsNotThere(t *testing.T) {
 		"named to lock": {serveFlags{config: filepath.Join(dir, "nope.hcl"), lock: true}, "nope.hcl: no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file, err := test.f.readConfig(paths{config: dir})
+			file, err := test.f.readFile(test.f.configPath(paths{config: dir}))
 			switch {
 			case test.want == "":
 				if err != nil || file == nil {

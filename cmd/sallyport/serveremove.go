@@ -14,11 +14,7 @@ import (
 // file names its state; while one runs with that, nothing is taken away, and
 // none starts meanwhile.
 func (f *serveFlags) removeRules() (err error) {
-	p, err := userPaths()
-	if err != nil {
-		return err
-	}
-	file, err := f.readConfig(p)
+	p, file, err := f.readConfig()
 	if err != nil {
 		return err
 	}

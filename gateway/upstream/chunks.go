@@ -1,8 +1,8 @@
 package upstream
 
 import (
-	"fmt"
 	"math"
+	"strconv"
 )
 
 // judge looks at b, which is of chunks (RFC 9112, section 7.1). It makes a
@@ -118,7 +118,8 @@ func lineEnd(b []byte, digits int) (line int, ok bool) {
 // frame writes the start of a chunk of n bytes before b, and before that the end
 // of the one that was delivered.
 func (a *clearConn) frame(b []byte, n int) int {
-	f := fmt.Appendf(make([]byte, 0, frameRoom), "\r\n%x\r\n", n)
+	f := append(make([]byte, 0, frameRoom), "\r\n"...)
+	f = append(strconv.AppendInt(f, int64(n), 16), "\r\n"...)
 	copy((*a.buf)[frameRoom-len(f):frameRoom], f)
 	return len(f)
 }

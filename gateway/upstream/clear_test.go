@@ -37,7 +37,7 @@ func (f *fed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// chunked returns a connection that is at a body in chunks.
+// chunkedOver returns a connection that is at a body in chunks.
 func chunkedOver(f *fed) *clearConn {
 	c := newClearConn(f, newConn(f, &Pool{u: &Upstream{}}))
 	c.body(&http.Response{StatusCode: http.StatusOK, TransferEncoding: []string{"chunked"}})

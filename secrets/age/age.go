@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -114,16 +113,10 @@ func parse(plain []byte) (map[string]string, error) {
 	return doc, nil
 }
 
-// openNow opens a file to read it, and does not wait for somebody to write
-// where it is none, such as a FIFO.
-func openNow(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-}
-
 // readIdentities reads a file of identities. One that others may read is
 // refused.
 func readIdentities(path string) ([]age.Identity, error) {
-	f, err := openNow(path)
+	f, err := secrets.OpenFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("age identity %s: %w", path, reason(err))
 	}
@@ -132,8 +125,6 @@ func readIdentities(path string) ([]age.Identity, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("age identity %s: %w", path, reason(err))
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("age identity %s: is not a regular file", path)
 	case info.Mode().Perm()&0o007 != 0:
 		return nil, fmt.Errorf("age identity %s: mode %#o lets others read it; use chmod 600", path, info.Mode().Perm())
 	}
@@ -174,14 +165,11 @@ func parseIdentities(r io.Reader) ([]age.Identity, error) {
 }
 
 func decrypt(path string, identities []age.Identity) ([]byte, error) {
-	f, err := openNow(path)
+	f, err := secrets.OpenFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("age file %s: %w", path, reason(err))
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("age file %s: is not a regular file", path)
-	}
 	src, _ := opened(f)
 	plain, err := age.Decrypt(src, identities...)
 	if err == nil {

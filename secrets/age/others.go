@@ -8,6 +8,8 @@ import (
 
 	"filippo.io/age"
 	"filippo.io/age/armor"
+
+	"sallyport/secrets"
 )
 
 // recorder is an identity that opens nothing and keeps to whom a file is
@@ -34,7 +36,7 @@ func opened(f io.Reader) (src io.Reader, isArmored bool) {
 // somebody else as well, who could not read what is written in its place: a
 // file does not tell to whom. It also says whether the file has an armor.
 func noOthers(c Config, identities []age.Identity) (isArmored bool, err error) {
-	f, err := openNow(c.Path)
+	f, err := secrets.OpenFile(c.Path)
 	if err != nil {
 		return false, fmt.Errorf("age file %s: %w", c.Path, reason(err))
 	}

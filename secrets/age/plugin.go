@@ -10,6 +10,8 @@ import (
 
 	"filippo.io/age"
 	"filippo.io/age/plugin"
+
+	"sallyport/secrets"
 )
 
 // pluginPrefix begins identities whose key a program holds: a hardware token,
@@ -91,14 +93,11 @@ func (s *source) within(ctx context.Context, f func() ([]byte, error)) ([]byte, 
 // AsksPlugin says whether a file of identities names one of a plugin, which may
 // wait for somebody to touch a key.
 func AsksPlugin(identity string) bool {
-	f, err := openNow(identity)
+	f, err := secrets.OpenFile(identity)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return false
-	}
 	for lines := bufio.NewScanner(io.LimitReader(f, maxIdentity)); lines.Scan(); {
 		if strings.HasPrefix(strings.TrimSpace(lines.Text()), pluginPrefix) {
 			return true

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"sallyport/secrets"
@@ -41,18 +40,11 @@ func New(c Config) (secrets.Source, error) {
 // secrets.MaxValue bytes and a newline; a FIFO or device is refused without
 // waiting for it.
 func (s source) Fetch(context.Context) (secrets.Fetched, error) {
-	f, err := os.OpenFile(s.path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	f, err := secrets.OpenFile(s.path)
 	if err != nil {
 		return secrets.Fetched{}, fmt.Errorf("file %s: %w", s.path, reason(err))
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return secrets.Fetched{}, fmt.Errorf("file %s: %w", s.path, reason(err))
-	}
-	if !info.Mode().IsRegular() {
-		return secrets.Fetched{}, fmt.Errorf("file %s: is not a regular file", s.path)
-	}
 	const newline = 2 // "\r\n"
 	b, err := io.ReadAll(io.LimitReader(f, secrets.MaxValue+newline+1))
 	if err != nil {
