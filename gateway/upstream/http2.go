@@ -120,14 +120,18 @@ func (h *http2Conns) begin(authority string, c *tls.Conn) http.RoundTripper {
 		_ = c.Close() // nothing was sent
 		return o
 	}
+	under := underlying(c)
+	if under != nil {
+		under.unread.Store(true) // until its preface is written
+	}
 	cc, err := h.settings.NewClientConn(c)
 	if err != nil {
 		_ = c.Close() // it is of no use
 		return notBegun{err}
 	}
 	hc := &http2Conn{conns: h, tls: c, cc: cc, since: time.Now()}
-	under := underlying(c)
 	if under != nil {
+		under.unread.Store(false)
 		under.http2 = hc // before a trip finds it
 	}
 	if o := h.roomy(authority, hc); o != nil {

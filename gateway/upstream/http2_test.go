@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -84,6 +85,68 @@ func TestConnectionThatEndsAsItBegins(t *testing.T) {
 	defer tr.http2.mu.Unlock()
 	if n := len(tr.http2.open); n > 0 {
 		t.Errorf("connections to %d hosts are kept, want none", n)
+	}
+}
+
+// resetAtFirst is a connection whose peer resets it when the first byte after a
+// handshake of TLS 1.3 is to be written, which is then told when it is closed.
+type resetAtFirst struct {
+	net.Conn
+	reset  time.Time
+	closed chan time.Duration // since then
+}
+
+func (c *resetAtFirst) Write(b []byte) (int, error) {
+	if b[0] == 23 && len(b) > 64 { // application data, longer than a Finished message
+		c.reset = time.Now()
+		return 0, syscall.ECONNRESET
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *resetAtFirst) Close() error {
+	if !c.reset.IsZero() {
+		c.closed <- time.Since(c.reset)
+	}
+	return c.Conn.Close()
+}
+
+// TestResetBeforeHTTP2: no answer is waited for on a connection that is reset
+// before a request could be made over it.
+func TestResetBeforeHTTP2(t *testing.T) {
+	o := newOrigin(t, true, nil)
+	u := newUpstream(t, Options{Roots: o.roots})
+	closed := make(chan time.Duration, 9)
+	dial := u.connect
+	u.connect = func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+		nc, err := dial(ctx, to)
+		return &resetAtFirst{Conn: nc, closed: closed}, err
+	}
+	if resp, _, err := send(t, u, o.target(), "https", "GET", nil, speaksHTTP2); err == nil {
+		resp.Body.Close()
+		t.Error("a connection that was reset has answered")
+	}
+	if waited := <-closed; waited >= answerWait {
+		t.Errorf("closed after %v", waited)
+	}
+}
+
+// TestCloseEndsAWait: nothing waits for an answer over a pool that is closed,
+// whether or not net/http has the connection yet.
+func TestCloseEndsAWait(t *testing.T) {
+	u := newUpstream(t, Options{})
+	p := u.Transport("s1")
+	nc, peer := net.Pipe()
+	defer peer.Close()
+	c := newConn(nc, p)
+	p.mu.Lock()
+	p.conns[c] = struct{}{}
+	p.mu.Unlock()
+	u.Close()
+	select {
+	case <-c.closed:
+	default:
+		t.Error("what waits for the connection goes on")
 	}
 }
 

@@ -348,6 +348,7 @@ func (p *Pool) close() {
 	p.transports, p.conns = nil, nil
 	p.mu.Unlock()
 	for c := range conns {
+		c.wake()
 		c.Conn.Close()
 	}
 	closeIdle(transports)

@@ -25,6 +25,7 @@ type conn struct {
 	written atomic.Int64    // before its end
 	ending  atomic.Bool
 	barred  atomic.Bool // nothing more is to be sent
+	unread  atomic.Bool // nobody reads it yet
 	http2   *http2Conn  // over it, if it is one; does not change once a trip has it
 	gone    func()      // to be called when it is closed; under the pool's mu
 	over    bool        // it has been; likewise
@@ -61,7 +62,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	if !c.ending.Load() {
 		c.written.Add(int64(n))
 	}
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+	if !c.unread.Load() && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
 		c.wait(c.ended, answerWait)
 		c.wait(nil, answerGrace)
 	}
@@ -95,12 +96,15 @@ func (c *conn) Close() error {
 	gone := c.gone
 	c.over = true
 	c.pool.mu.Unlock()
-	c.shut.Do(func() { close(c.closed) })
+	c.wake()
 	if gone != nil {
 		gone()
 	}
 	return c.Conn.Close()
 }
+
+// wake ends what waits for the connection.
+func (c *conn) wake() { c.shut.Do(func() { close(c.closed) }) }
 
 // onClose has gone called when the connection is closed, or at once if it has
 // been.
