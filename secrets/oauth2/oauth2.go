@@ -97,6 +97,8 @@ func (s *source) fetch(ctx context.Context) (secrets.Fetched, error) {
 	if err != nil {
 		return secrets.Fetched{}, err
 	}
+	ctx, done := s.whole(ctx)
+	defer done()
 	var answer struct {
 		Access  string `json:"access_token"`
 		Type    string `json:"token_type"`

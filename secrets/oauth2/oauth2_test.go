@@ -2,6 +2,7 @@ package oauth2
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -100,6 +101,38 @@ func TestRefreshTokenIsReplaced(t *testing.T) {
 		if _, err := s.Fetch(context.Background()); err != nil || i == 1 && last.Form.Get("refresh_token") != "r1" {
 			t.Errorf("asked with %q, %v", last.Form.Get("refresh_token"), err)
 		}
+	}
+}
+
+// TestRefreshTokenOfAnExchangeUnderWay: an endpoint that has been asked is
+// heard out when the fetch is cancelled, as at the end of a store, and what it
+// gives is kept.
+func TestRefreshTokenOfAnExchangeUnderWay(t *testing.T) {
+	asked, cancelled := make(chan struct{}), make(chan struct{})
+	address, ca := issuer.Serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(asked)
+		<-cancelled
+		fmt.Fprint(w, `{"access_token":"at","refresh_token":"r1"}`)
+	})
+	file := issuer.File(t, "r0\n")
+	s, err := New(Config{TokenURL: address, ClientID: "id", Grant: RefreshToken, RefreshTokenFile: file, CAFile: ca})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		<-asked
+		cancel()
+		close(cancelled)
+	}()
+	if got, err := s.Fetch(ctx); err != nil || got.Value.Reveal() != "at" {
+		t.Errorf("fetched with %v", err)
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "r1\n" {
+		t.Errorf("the file holds %q, %v", b, err)
+	}
+	if _, err := s.Fetch(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("asked again after the end: %v", err)
 	}
 }
 

@@ -1,16 +1,46 @@
 package oauth2
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"sallyport/secrets"
 )
+
+// finishTime is how long an exchange of the refresh token goes on after its
+// context was cancelled.
+const finishTime = 3 * time.Second
+
+// whole is the context of one exchange, which the caller ends. An endpoint that
+// gives another refresh token takes the one before back: one that was asked is
+// heard out also when the gateway ends or is loaded anew meanwhile, or the new
+// token would be lost and the old one worth nothing.
+func (s *source) whole(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.c.Grant != RefreshToken || ctx.Err() != nil {
+		return ctx, func() {}
+	}
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	if end, ok := ctx.Deadline(); ok {
+		out, cancel = context.WithDeadline(out, end)
+	}
+	stop := context.AfterFunc(ctx, func() {
+		late := time.NewTimer(finishTime)
+		defer late.Stop()
+		select {
+		case <-late.C:
+			cancel()
+		case <-out.Done():
+		}
+	})
+	return out, func() { stop(); cancel() }
+}
 
 // held returns the refresh token.
 func (s *source) held() (string, error) {
