@@ -184,7 +184,7 @@ func exportCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().StringVarP(&f.output, "output", "o", "json", "form: json, ecs, ocsf, otlp, csv, compact")
+	formVar(cmd.Flags(), &f.output, audit.FormatJSON)
 	return cmd
 }
 

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclparse"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"sallyport/audit"
 	"sallyport/gateway"
@@ -89,6 +91,17 @@ func readDaemonFile(path string) (*daemonFile, *hclparse.Parser, hcl.Diagnostics
 	var d daemonFile
 	diags = append(diags, gohcl.DecodeBody(f.Body, nil, &d)...)
 	return &d, parser, diags
+}
+
+// isPolicy reports whether f, which is no file of a daemon, is a policy.
+func isPolicy(f *hcl.File) bool {
+	if f == nil {
+		return false
+	}
+	body, ok := f.Body.(*hclsyntax.Body)
+	return ok && slices.ContainsFunc(body.Blocks, func(b *hclsyntax.Block) bool {
+		return slices.Contains([]string{"sandbox", "secret", "group", "org"}, b.Type)
+	})
 }
 
 // settings turns the file into what a stack is built from.

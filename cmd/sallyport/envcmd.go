@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -53,8 +55,8 @@ and the folder mounted.`,
 	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
 	fs.StringVar(&f.dir, "dir", "", "folder to write the trust files to (required)")
 	fs.StringVar(&f.at, "at", "", "where the sandbox sees that folder (default: the same path)")
-	fs.StringVar(&f.proxy, "proxy", "", "address:port of an explicit proxy that the sandbox uses, for the variables with its credential")
-	fs.StringVar(&f.format, "format", "sh", "sh, docker (an --env-file), compose or json")
+	hostPortVar(fs, &f.proxy, "proxy", "explicit proxy that the sandbox uses, for the variables with its credential")
+	choiceVar(fs, &f.format, "format", "", "form (docker is an --env-file)", "sh", "docker", "compose", "json")
 	fs.StringVar(&f.service, "service", "app", "with --format compose: the service that is the sandbox")
 	return cmd
 }
@@ -103,9 +105,14 @@ func (f *envFlags) print() error {
 }
 
 func writeTrust(state, dir string) error {
+	_, err := certs.LoadPEM(state, certs.Options{})
+	isNew := errors.Is(err, fs.ErrNotExist)
 	ca, err := certs.LoadOrCreate(state, certs.Options{})
 	if err != nil {
 		return err
+	}
+	if isNew {
+		fmt.Fprintln(os.Stderr, "sallyport: hint: there was no CA in", state, "and a new one was made; a gateway uses that of its own state folder")
 	}
 	system, err := certs.SystemBundle()
 	if err != nil {
@@ -129,10 +136,8 @@ func (f *envFlags) write(sandbox, at string, env map[string]string) error {
 		return nil
 	case "compose":
 		return f.writeCompose(sandbox, at, env)
-	case "json":
-		return json.NewEncoder(os.Stdout).Encode(env)
 	}
-	return usage("--format %s: none of sh, docker, compose, json", f.format)
+	return json.NewEncoder(os.Stdout).Encode(env)
 }
 
 // writeCompose prints a Compose file with one service. JSON is YAML too, and

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,6 +72,104 @@ func (f wordFlag) String() string {
 		return ""
 	}
 	return *f.to
+}
+
+// choiceFlag is the value of a flag that is one of few words.
+type choiceFlag struct {
+	to *string
+	of []string
+}
+
+// choiceVar adds a flag whose value is one of of; the first is the default.
+func choiceVar(fs *pflag.FlagSet, to *string, name, short, what string, of ...string) {
+	*to = of[0]
+	fs.VarP(choiceFlag{to, of}, name, short, what+": "+strings.Join(of, ", "))
+}
+
+// Set takes the value.
+func (f choiceFlag) Set(s string) error {
+	if !slices.Contains(f.of, s) {
+		return errors.New("want one of " + strings.Join(f.of, ", "))
+	}
+	*f.to = s
+	return nil
+}
+
+// Type is shown in the help.
+func (choiceFlag) Type() string { return "string" }
+
+// String is the default in the help.
+func (f choiceFlag) String() string {
+	if f.to == nil {
+		return ""
+	}
+	return *f.to
+}
+
+// hostPortFlag is the value of a flag for where something listens.
+type hostPortFlag struct{ to *string }
+
+// hostPortVar adds a flag for host:port.
+func hostPortVar(fs *pflag.FlagSet, to *string, name, what string) {
+	fs.Var(hostPortFlag{to}, name, what)
+}
+
+// Set takes the value.
+func (f hostPortFlag) Set(s string) error {
+	host, port, err := net.SplitHostPort(s)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || host == "" || n == 0 {
+		return errors.New("want address:port, such as 127.0.0.1:3128 or [::1]:3128")
+	}
+	*f.to = s
+	return nil
+}
+
+// Type is shown in the help.
+func (hostPortFlag) Type() string { return "address:port" }
+
+// String is the default in the help.
+func (f hostPortFlag) String() string {
+	if f.to == nil {
+		return ""
+	}
+	return *f.to
+}
+
+// environFlag is the value of a repeatable flag that sets or unsets variables.
+type environFlag struct{ to *[]string }
+
+// Set adds one variable.
+func (f environFlag) Set(s string) error {
+	if name, _, _ := strings.Cut(s, "="); name == "" {
+		return errors.New("want NAME=VALUE to set a variable, or NAME to unset it")
+	}
+	*f.to = append(*f.to, s)
+	return nil
+}
+
+// Type is shown in the help.
+func (environFlag) Type() string { return "NAME=VALUE" }
+
+// String is the default in the help.
+func (environFlag) String() string { return "" }
+
+// knowTopics makes a word that is no command wrong usage of help, too.
+func knowTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() != "help" {
+			continue
+		}
+		c.Run = nil
+		c.RunE = func(_ *cobra.Command, args []string) error {
+			topic, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return &exit{code: exitUsage, err: fmt.Errorf("help: unknown command %q", strings.Join(args, " ")), hint: "sallyport --help lists the commands"}
+			}
+			topic.InitDefaultHelpFlag()
+			return topic.Help()
+		}
+	}
 }
 
 // knowSubcommands makes a word that is no command of a group wrong usage, with

@@ -127,7 +127,9 @@ func newRoot() *cobra.Command {
 		runCommand(), initCommand(), serveCommand(), tailCommand(), watchCommand(), auditCommand(), alertCommand(), secretCommand(), sandboxCommand(), policyCommand(),
 		caCommand(), envCommand(), demoCommand(), probeCommand(), probeInsideCommand(), reloadCommand(), doctorCommand(), versionCommand(), docsCommand(),
 	)
+	root.InitDefaultCompletionCmd()
 	knowSubcommands(root)
+	knowTopics(root)
 	failWhenRun(root)
 	return root
 }

@@ -56,7 +56,7 @@ credential. Exit 1 if one did not hold.`,
 	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
 	fs.StringVar(&f.netns, "netns", "", "attached namespace: name below /run/netns, or path")
 	fs.IntVar(&f.pid, "pid", 0, "process in a sandbox, such as the first of a container")
-	fs.StringVar(&f.proxy, "proxy", "", "address:port of an explicit proxy")
+	hostPortVar(fs, &f.proxy, "proxy", "explicit proxy")
 	cmd.MarkFlagsMutuallyExclusive("netns", "pid", "proxy")
 	fs.StringArrayVar(&f.run, "run-flag", nil, "a further flag for the run that is made, such as --ca-file=F (repeatable)")
 	fs.BoolVar(&f.json, "json", false, "one JSON object for each attempt")

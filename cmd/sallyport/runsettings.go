@@ -35,12 +35,8 @@ func (f *runFlags) settings() (settings, error) {
 			return settings{}, err
 		}
 	}
-	level := hclog.LevelFromString(f.logLevel)
-	if level == hclog.NoLevel {
-		return settings{}, fmt.Errorf("--log-level %s: none of trace, debug, info, warn, error", f.logLevel)
-	}
 	s := settings{state: state, own: filepath.Join(state, "runs", audit.NewID()), policy: f.policy, vars: variables(f.vars),
-		log: hclog.New(&hclog.LoggerOptions{Name: "sallyport", Level: level, Output: os.Stderr, IndependentLevels: true})}
+		log: hclog.New(&hclog.LoggerOptions{Name: "sallyport", Level: hclog.LevelFromString(f.logLevel), Output: os.Stderr, IndependentLevels: true})}
 	if len(s.policy) == 0 {
 		if s.policy, err = configuredPolicy(p); err != nil {
 			return settings{}, err

@@ -182,7 +182,11 @@ func (f *serveFlags) readFile(path string) (*daemonFile, error) {
 			return nil, &exit{code: exitConfig, err: fmt.Errorf("daemon file: %w", err), hint: "name a file with --config that is there and that this user may read"}
 		}
 		printHCL(os.Stderr, parser, diags)
-		return nil, fmt.Errorf("%s has errors; nothing was started", path)
+		e := &exit{code: exitConfig, err: fmt.Errorf("%s has errors; nothing was started", path)}
+		if isPolicy(parser.Files()[path]) {
+			e.hint = "it is a policy: name it with --policy, or with policy = [...] in the daemon file"
+		}
+		return nil, e
 	}
 	return file, nil
 }

@@ -177,7 +177,7 @@ func (st *stack) openUpstream() error {
 	}
 	roots, err := upstream.Roots(extra)
 	if err != nil {
-		return err
+		return fmt.Errorf("upstream ca_file %s: %w", st.settings.upstream.caFile, err)
 	}
 	u := st.settings.upstream
 	st.upstream, err = upstream.New(upstream.Options{Resolvers: u.resolvers, Hosts: u.hosts, Roots: roots, NAT64: u.nat64,

@@ -7,11 +7,11 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"sallyport/audit"
 )
@@ -64,7 +64,7 @@ goes on with what comes, without a gap.`,
 	wordVar(fs, &f.reason, "reason", "only with this reason, or this class of error")
 	wordVar(fs, &f.kind, "kind", "only of this kind: dns, conn, packet, tls, http, ws, …")
 	wordVar(fs, &f.verdict, "verdict", "only what was decided so: allow or deny")
-	fs.StringVarP(&f.output, "output", "o", "compact", "form: compact, json, ecs, ocsf, otlp, csv")
+	formVar(fs, &f.output, audit.FormatCompact)
 	fs.BoolVar(&f.json, "json", false, "the same as -o json")
 	return cmd
 }
@@ -197,13 +197,21 @@ func usage(format string, args ...any) error {
 	return &exit{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
 
+// formVar adds the flag for the form of events, byDefault unless it is given.
+func formVar(fs *pflag.FlagSet, to *string, byDefault audit.Format) {
+	of := []string{string(byDefault)}
+	for _, f := range audit.Formats() {
+		if f != byDefault {
+			of = append(of, string(f))
+		}
+	}
+	choiceVar(fs, to, "output", "o", "form", of...)
+}
+
 // newExporter writes events to stdout in the form that flags name.
 func newExporter(form string, asJSON bool) (*audit.Exporter, error) {
 	if asJSON {
 		form = string(audit.FormatJSON)
-	}
-	if !slices.Contains(audit.Formats(), audit.Format(form)) {
-		return nil, usage("-o %s: none of %v", form, audit.Formats())
 	}
 	return audit.NewExporter(os.Stdout, audit.Format(form), useColor(os.Stdout))
 }

@@ -165,6 +165,12 @@ func (d *decoder) top(b *hclsyntax.Block) {
 	}
 }
 
+// daemonWords are what the file of the daemon has at its top, and a policy does
+// not have anywhere.
+func daemonWords() []string {
+	return []string{"state", "policy", "policy_git", "policy_push", "confine", "log", "capture", "dns", "upstream", "audit", "ship", "control", "metrics"}
+}
+
 // unknownTop reports a name that does not stand at the top of a file.
 func (d *decoder) unknownTop(name string, at hcl.Range, attr bool) {
 	kind := "block"
@@ -173,6 +179,8 @@ func (d *decoder) unknownTop(name string, at hcl.Range, attr bool) {
 	}
 	x := Diagnostic{Summary: fmt.Sprintf("a policy file has no %s %s at its top", kind, quote(name))}
 	switch homes := d.lang.homes(name); {
+	case slices.Contains(daemonWords(), name):
+		x.Hint = "it belongs in the file of the daemon, which `sallyport serve --config` names; a policy is a file of its own"
 	case attr && slices.Contains(d.lang.file.blocks, name):
 		x.Hint = name + " is a block: write " + name + " { … }"
 	case len(homes) > 0:
