@@ -155,12 +155,19 @@ func (m *manager) systemctl(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// kept is how many descriptors systemd keeps for the daemon.
-func (m *manager) kept(t *testing.T) int {
+// keeps waits until systemd keeps so many descriptors for the daemon: it is
+// told of them, and does not answer.
+func (m *manager) keeps(t *testing.T, want int, what string) {
 	t.Helper()
-	n, err := strconv.Atoi(strings.TrimSpace(m.systemctl(t, "show", "--value", "--property=NFileDescriptorStore", "sallyport.service")))
-	must(t, err)
-	return n
+	var n int
+	if !within(20*time.Second, func() bool {
+		var err error
+		n, err = strconv.Atoi(strings.TrimSpace(m.systemctl(t, "show", "--value", "--property=NFileDescriptorStore", "sallyport.service")))
+		must(t, err)
+		return n == want
+	}) {
+		t.Errorf("systemd keeps %d descriptors of %s, not %d", n, what, want)
+	}
 }
 
 // without runs f while the daemon is down, after end has ended it, and waits

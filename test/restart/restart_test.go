@@ -135,9 +135,7 @@ func TestNothingIsLostOverARestart(t *testing.T) {
 		must(t, err)
 		addresses[s] = net.JoinHostPort(a.String(), "443")
 	}
-	if n := m.kept(t); n != 18 {
-		t.Errorf("systemd keeps %d descriptors of three captures", n)
-	}
+	m.keeps(t, 18, "three captures")
 	var waits []*waiting
 	wait := func() {
 		waits = nil
@@ -155,9 +153,7 @@ func TestNothingIsLostOverARestart(t *testing.T) {
 		w.answered(t)
 	}
 	never.nothing(t)
-	if n := m.kept(t); n != 12 {
-		t.Errorf("systemd keeps %d descriptors of two captures", n)
-	}
+	m.keeps(t, 12, "two captures")
 	m.without(t, func() { m.systemctl(t, "kill", "--kill-who=main", "--signal=SIGKILL", "sallyport.service") }, func() {
 		wait()
 		g.WritePolicy(t, "p.hcl", sandboxes("ns", "gone", "if"))
@@ -168,17 +164,13 @@ func TestNothingIsLostOverARestart(t *testing.T) {
 	if _, err := gone.Ask("sallyport.internal", dns.TypeA); err != nil {
 		t.Errorf("a sandbox that is again is not served: %v", err)
 	}
-	if n := m.kept(t); n != 18 {
-		t.Errorf("systemd keeps %d descriptors of three captures, after a kill", n)
-	}
+	m.keeps(t, 18, "three captures, after a kill")
 	// A reload that opens the interface anew lets go of its old sockets first.
 	g.SetPolicy(t, "p.hcl", strings.Replace(sandboxes("ns", "gone", "if"), `"fd66:92::/64"`, `"fd66:92::/64", "10.66.93.7/32"`, 1))
 	if _, err := list[1].Ask("sallyport.internal", dns.TypeA); err != nil {
 		t.Errorf("an interface that was opened anew: %v\n%s", err, g.Stderr())
 	}
-	if n := m.kept(t); n != 18 {
-		t.Errorf("systemd keeps %d descriptors of three captures, after a reload", n)
-	}
+	m.keeps(t, 18, "three captures, after a reload")
 	m.systemctl(t, "stop", "sallyport.service")
 	for _, s := range list {
 		if c, err := s.DialIP("tcp", addresses[s]); err == nil {
