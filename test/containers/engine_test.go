@@ -148,7 +148,10 @@ func (e *engine) close() error {
 	mounts, merr := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.SplitSeq(string(mounts), "\n") {
 		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], e.dir+"/") {
-			err = errors.Join(err, unix.Unmount(f[4], unix.MNT_DETACH))
+			// What a container's own end has taken away meanwhile is gone.
+			if uerr := unix.Unmount(f[4], unix.MNT_DETACH); !errors.Is(uerr, unix.EINVAL) && !errors.Is(uerr, unix.ENOENT) {
+				err = errors.Join(err, uerr)
+			}
 		}
 	}
 	return errors.Join(err, merr)

@@ -38,13 +38,10 @@ func TestRuntimeAttachesFirst(t *testing.T) {
 			t.Errorf("first instruction: %q %v", out, err)
 		}
 	}
-	for _, life := range g.Events(audit.Filter{Kind: "sandbox"}) {
-		if life.Sandbox != nil && strings.HasPrefix(life.Message, "attached") {
-			id := life.Sandbox.ID
-			await(t, g, "end of "+id, func(e *audit.Event) bool {
-				return e.Sandbox != nil && e.Sandbox.ID == id && e.Message == "container stopped"
-			})
-		}
+	for _, id := range attachedIDs(g, 3) {
+		await(t, g, "end of "+id, func(e *audit.Event) bool {
+			return e.Sandbox != nil && e.Sandbox.ID == id && e.Message == "container stopped"
+		})
 	}
 	out, err := e.try(append(append(args, "sallyport.sandbox=nobody", "--name", "refused", image), once()...)...)
 	if err == nil || !strings.Contains(err.Error(), "no sandbox 'nobody'") {
@@ -56,6 +53,21 @@ func TestRuntimeAttachesFirst(t *testing.T) {
 	if out, err := e.try(append(append(args, "sallyport.sandbox=ci", image), once()...)...); err == nil {
 		t.Errorf("without a gateway it started: %s", out)
 	}
+}
+
+// attachedIDs are the sandboxes that were attached, of which at least n are
+// waited for.
+func attachedIDs(g *lab.Gateway, n int) (ids []string) {
+	within(patience, func() bool {
+		ids = nil
+		for _, e := range g.Events(audit.Filter{Kind: "sandbox"}) {
+			if e.Sandbox != nil && strings.HasPrefix(e.Message, "attached") {
+				ids = append(ids, e.Sandbox.ID)
+			}
+		}
+		return len(ids) >= n
+	})
+	return ids
 }
 
 // hookFile is a hook of Podman and CRI-O.
@@ -106,12 +118,7 @@ func TestHooksOfTheExamples(t *testing.T) {
 			}
 		})
 	}
-	var ids []string
-	for _, e := range g.Events(audit.Filter{Kind: "sandbox"}) {
-		if e.Sandbox != nil && strings.HasPrefix(e.Message, "attached") {
-			ids = append(ids, e.Sandbox.ID)
-		}
-	}
+	ids := attachedIDs(g, 1)
 	if len(ids) != 1 {
 		t.Fatalf("attached: %q", ids)
 	}

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"sallyport/test/lab"
 )
@@ -92,7 +91,7 @@ func TestComposeExample(t *testing.T) {
 		logs, _ := compose("logs")
 		t.Fatalf("up: %v: %s\n%s", err, out, logs)
 	}
-	if !within(20*time.Second, func() bool { return len(world.lab.Origins.Host("good.test").Requests()) > before }) {
+	if !within(patience, func() bool { return len(world.lab.Origins.Host("good.test").Requests()) > before }) {
 		logs, _ := compose("logs")
 		t.Fatalf("no request came:\n%s", logs)
 	}
@@ -112,7 +111,7 @@ func TestComposeFragment(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"compose.yaml": fmt.Sprintf("version: '3.7'\nservices:\n  app:\n    image: %s\n    command: ['/bin/sh', '-c', 'sleep 1; curl -sS -H \"Authorization: Bearer $$API_KEY\" https://good.test/fragment']\n", image),
+		"compose.yaml": fmt.Sprintf("version: '3.7'\nservices:\n  app:\n    image: %s\n    command: ['/bin/sh', '-c', 'for try in $$(seq 30); do curl -s -o /dev/null http://sallyport.internal/ca.pem && break; sleep 1; done; curl -sS -H \"Authorization: Bearer $$API_KEY\" https://good.test/fragment']\n", image),
 		"more.yaml":    fragment,
 	} {
 		if err := os.WriteFile(filepath.Join(project, name), []byte(text), 0o644); err != nil {

@@ -61,6 +61,10 @@ func testMain(m *testing.M) (code int) {
 	return m.Run()
 }
 
+// patience is how long a test waits for what an engine or the gateway does in
+// its own time: a gateway asks an engine that was away again after up to 5 s.
+const patience = 30 * time.Second
+
 // within says whether f came true in time.
 func within(wait time.Duration, f func() bool) bool {
 	for deadline := time.Now().Add(wait); !f(); time.Sleep(2 * time.Millisecond) {

@@ -57,7 +57,7 @@ func lives(g *lab.Gateway, id string) []*audit.Event {
 // attached waits until a container has had n lives, and returns the last.
 func attached(t testing.TB, g *lab.Gateway, id string, n int) *audit.Event {
 	t.Helper()
-	if !within(10*time.Second, func() bool { return len(lives(g, id)) >= n }) {
+	if !within(patience, func() bool { return len(lives(g, id)) >= n }) {
 		t.Fatalf("container %s was attached %d times, not %d:\n%s", id, len(lives(g, id)), n, g.Stderr())
 	}
 	l := lives(g, id)
@@ -70,7 +70,7 @@ func attached(t testing.TB, g *lab.Gateway, id string, n int) *audit.Event {
 func await(t testing.TB, g *lab.Gateway, what string, f func(e *audit.Event) bool) *audit.Event {
 	t.Helper()
 	var found *audit.Event
-	if !within(10*time.Second, func() bool {
+	if !within(patience, func() bool {
 		for _, e := range g.Events(audit.Filter{}) {
 			if f(e) {
 				found = e
@@ -263,7 +263,7 @@ func containerRefused(t *testing.T, e *engine) {
 			name := "refused-" + strings.ReplaceAll(name, " ", "-")
 			id := e.docker(t, append(append([]string{"run", "-d", "--name", name}, c.args...), "/bin/sleep", "3600")...)
 			t.Cleanup(func() { _, _ = e.try("rm", "-f", id) }) // nothing depends on it
-			if !within(10*time.Second, func() bool { return len(refusals(g, name)) > 0 }) {
+			if !within(patience, func() bool { return len(refusals(g, name)) > 0 }) {
 				t.Fatalf("no record\n%s", g.Stderr())
 			}
 			if err := g.Reload(); err != nil { // looks at all containers again
@@ -294,7 +294,7 @@ func containerRefused(t *testing.T, e *engine) {
 func TestContainerOfLaterPolicy(t *testing.T) {
 	g := gatewayOf(t, world.engine, ciPolicy)
 	id := world.engine.run(t, "--network", "none", "--name", "early", "--label", "sallyport.sandbox=later")
-	if !within(10*time.Second, func() bool { return len(refusals(g, "early")) == 1 }) {
+	if !within(patience, func() bool { return len(refusals(g, "early")) == 1 }) {
 		t.Fatal("no record")
 	}
 	g.SetPolicy(t, "later.hcl", "sandbox \"later\" {\n  allow \"late.test\" {}\n}\n")
@@ -414,18 +414,18 @@ func TestManyContainersAtOnce(t *testing.T) {
 func manyContainersAtOnce(t *testing.T, e *engine) {
 	g := gatewayOf(t, e, ciPolicy)
 	const n = 8
-	ids := make([]string, n)
+	ids, errs := make([]string, n), make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			ids[i], _ = e.try("run", "-d", "--network", "none", "--label", "sallyport.sandbox=ci", image, "/bin/sleep", "3600")
+			ids[i], errs[i] = e.try("run", "-d", "--network", "none", "--label", "sallyport.sandbox=ci", image, "/bin/sleep", "3600")
 		})
 	}
 	wg.Wait()
 	seen := map[string]bool{}
 	for i, id := range ids {
-		if id == "" {
-			t.Fatalf("container %d did not start", i)
+		if errs[i] != nil {
+			t.Fatalf("container %d did not start: %v", i, errs[i])
 		}
 		t.Cleanup(func() { _, _ = e.try("rm", "-f", id) }) // nothing depends on it
 		seen[attached(t, g, id, 1).Sandbox.ID] = true
@@ -458,7 +458,7 @@ func TestContainerGatewayOutOfDescriptors(t *testing.T) {
 	if after, err := l.Strays(); err != nil || after != before {
 		t.Errorf("%d packets reached the net: %v", after-before, err)
 	}
-	if !strings.Contains(g.Stderr(), "too many open files") {
+	if !within(patience, func() bool { return strings.Contains(g.Stderr(), "too many open files") }) {
 		t.Error("it had descriptors enough: nothing was tried")
 	}
 	if !within(30*time.Second, func() bool {

@@ -121,12 +121,7 @@ func TestPodmanHooks(t *testing.T) {
 		if err != nil || !strings.Contains(out, "BEGIN CERTIFICATE") {
 			t.Fatalf("first instruction: %q %v\n%s", out, err, g.Stderr())
 		}
-		var ids []string
-		for _, v := range g.Events(audit.Filter{Kind: "sandbox"}) {
-			if v.Sandbox != nil && strings.HasPrefix(v.Message, "attached") {
-				ids = append(ids, v.Sandbox.ID)
-			}
-		}
+		ids := attachedIDs(g, n+1)
 		if len(ids) != n+1 {
 			t.Fatalf("%d containers were the sandboxes %q", n+1, ids)
 		}

@@ -29,24 +29,29 @@ func main() {
 		end(err)
 	}
 	to4, to6 := netip.MustParseAddr(os.Args[1]), netip.MustParseAddr(os.Args[2])
-	for name, send := range map[string]func() error{
-		"sctp":      func() error { return raw(to4, unix.IPPROTO_SCTP) },
-		"gre":       func() error { return raw(to4, unix.IPPROTO_GRE) },
-		"esp":       func() error { return raw(to4, unix.IPPROTO_ESP) },
-		"proto-253": func() error { return raw(to4, 253) },
-		"sctp6":     func() error { return raw(to6, unix.IPPROTO_SCTP) },
-		"fragment":  func() error { return fragment(to4) },
-		"large":     func() error { return large(net.JoinHostPort(to4.String(), "4003")) },
-		"extension": func() error { return raw(to6, unix.IPPROTO_DSTOPTS) },
-		"multicast": func() error { return quic("239.1.2.3:5000") },
-		"quic":      func() error { return quic(net.JoinHostPort(to4.String(), "443")) },
-		"dot":       func() error { return quic(net.JoinHostPort(to4.String(), "853")) },
+	// Those that wait to be refused come first: the kernel sends a peer six
+	// refusals at once, and then one a second.
+	for _, probe := range []struct {
+		name string
+		send func() error
+	}{
+		{"quic", func() error { return quic(net.JoinHostPort(to4.String(), "443")) }},
+		{"dot", func() error { return quic(net.JoinHostPort(to4.String(), "853")) }},
+		{"sctp", func() error { return raw(to4, unix.IPPROTO_SCTP) }},
+		{"gre", func() error { return raw(to4, unix.IPPROTO_GRE) }},
+		{"esp", func() error { return raw(to4, unix.IPPROTO_ESP) }},
+		{"proto-253", func() error { return raw(to4, 253) }},
+		{"sctp6", func() error { return raw(to6, unix.IPPROTO_SCTP) }},
+		{"fragment", func() error { return fragment(to4) }},
+		{"large", func() error { return large(net.JoinHostPort(to4.String(), "4003")) }},
+		{"extension", func() error { return raw(to6, unix.IPPROTO_DSTOPTS) }},
+		{"multicast", func() error { return quic("239.1.2.3:5000") }},
 	} {
 		begun := time.Now()
-		if err := send(); err != nil {
-			fmt.Printf("%s: %v\n", name, err)
+		if err := probe.send(); err != nil {
+			fmt.Printf("%s: %v\n", probe.name, err)
 		} else {
-			fmt.Printf("%s: sent, %d ms\n", name, time.Since(begun).Milliseconds())
+			fmt.Printf("%s: sent, %d ms\n", probe.name, time.Since(begun).Milliseconds())
 		}
 	}
 }
