@@ -96,7 +96,7 @@ func (p *pod) curl(uid uint32, args ...string) (string, error) {
 // resolve asks a public resolver for an address inside the pod.
 func (p *pod) resolve(t *testing.T, kind, name string) string {
 	t.Helper()
-	out, err := p.job(jobUser, "dig", "+short", "+time=3", "+tries=1", "@8.8.8.8", kind, name)
+	out, err := p.job(jobUser, "dig", "+short", "+time=15", "+tries=1", "@8.8.8.8", kind, name)
 	if err != nil {
 		t.Fatalf("dig: %v: %s", err, out)
 	}
@@ -158,7 +158,8 @@ func TestPod(t *testing.T) {
 		if out, err := p.job(uid, "curl", "-sS", "-m", "2", "--interface", "up0", "http://"+lab.Raw+":9000/"); err == nil {
 			t.Errorf("user %d: connected past the gateway: %s", uid, out)
 		}
-		for end := time.Now().Add(8 * time.Second); strays() == before && time.Now().Before(end); {
+		// Repeats of one packet are told together every 5 s.
+		for end := time.Now().Add(20 * time.Second); strays() == before && time.Now().Before(end); {
 			time.Sleep(20 * time.Millisecond)
 		}
 		if strays() == before {

@@ -61,8 +61,27 @@ type machine struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	answers chan answer
-	mu      sync.Mutex
-	console bytes.Buffer
+	console console
+}
+
+// console is what a machine's kernel and its monitor print.
+type console struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write adds to it.
+func (c *console) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.Write(b)
+}
+
+// String is all that was printed.
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.String()
 }
 
 // card is the network card of a machine.
@@ -119,9 +138,7 @@ func (m *machine) listen(r io.Reader) {
 			m.answers <- a
 			continue
 		}
-		m.mu.Lock()
 		fmt.Fprintln(&m.console, lines.Text())
-		m.mu.Unlock()
 	}
 }
 
@@ -134,8 +151,6 @@ func (m *machine) wait(t *testing.T, limit time.Duration) answer {
 		}
 	case <-time.After(limit):
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	t.Fatalf("the machine does not answer:\n%s", &m.console)
 	return answer{}
 }

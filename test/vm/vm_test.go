@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -53,6 +54,20 @@ sandbox "vm" {
   }
 }
 `
+
+// recordTime is how long the record of a packet is waited for. Those of one kind
+// to one address are told together every 5 s, after the first.
+const recordTime = 20 * time.Second
+
+// within says whether f came true in time.
+func within(wait time.Duration, f func() bool) bool {
+	for end := time.Now().Add(wait); !f(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
 
 // site is a gateway with a tap.
 type site struct {
@@ -116,12 +131,12 @@ func TestVirtualMachine(t *testing.T) {
 func (s *site) works(t *testing.T) {
 	t.Helper()
 	var a answer
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-		if a = s.m.do(t, order{Op: "get", URL: "https://good.test/"}); a.Status == 200 {
-			return
-		}
+	if !within(time.Minute, func() bool {
+		a = s.m.do(t, order{Op: "get", URL: "https://good.test/"})
+		return a.Status == 200
+	}) {
+		t.Fatalf("the machine is not served: %+v\n%s", a, s.g.Stderr())
 	}
-	t.Fatalf("the machine is not served: %+v\n%s", a, s.g.Stderr())
 }
 
 func (s *site) allowed(t *testing.T) {
@@ -166,10 +181,7 @@ func (s *site) refused(t *testing.T) {
 			t.Errorf("UDP to %s: %+v", to, a)
 		}
 	}
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && len(s.packets("quic_blocked", "udp", s.watch.IP4)) == 0; {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if len(s.packets("quic_blocked", "udp", s.watch.IP4)) == 0 {
+	if !within(recordTime, func() bool { return len(s.packets("quic_blocked", "udp", s.watch.IP4)) > 0 }) {
 		t.Errorf("QUIC is not recorded; there are\n%s", s.seen())
 	}
 	if !s.lab.Origins.Host("evil.test").Silent() {
@@ -205,10 +217,7 @@ func (s *site) otherProtocols(t *testing.T) {
 		if a := s.m.do(t, order{Op: "frame", Hex: s.frame(vmMAC, c.packet)}); a.Error != "" {
 			t.Fatalf("%s: %+v", c.name, a)
 		}
-		for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && sent() == before; {
-			time.Sleep(20 * time.Millisecond)
-		}
-		if sent() == before {
+		if !within(recordTime, func() bool { return sent() > before }) {
 			t.Errorf("%s is not recorded; there are\n%s", c.name, s.seen())
 		}
 	}
@@ -256,10 +265,10 @@ func (s *site) spoofed(t *testing.T) {
 			t.Fatalf("%s: %+v", c.name, a)
 		}
 		var events []*audit.Event
-		for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && len(events) == 0; time.Sleep(20 * time.Millisecond) {
+		if !within(recordTime, func() bool {
 			events = s.g.Events(audit.Filter{Reason: "spoofed_source"})[before:]
-		}
-		if len(events) == 0 || events[0].Verdict != "deny" || events[0].Src == nil || events[0].Src.IP != c.from {
+			return slices.ContainsFunc(events, func(e *audit.Event) bool { return e.Verdict == "deny" && e.Src != nil && e.Src.IP == c.from })
+		}) {
 			t.Errorf("%s is recorded as %+v", c.name, events)
 		}
 	}
