@@ -32,12 +32,7 @@ func playAttack(args []string) error {
 		"replaced": attackReplaced,
 		"unmask":   attackUnmask,
 		"unmasked": attackUnmasked,
-		"connect-later": func(args []string) error {
-			if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
-				return err
-			}
-			return attackConnect(args)
-		},
+		"connect-later": attackConnectLater,
 		"keys":      attackKeys,
 		"terminal":  attackTerminal,
 		"privilege": attackPrivilege,
@@ -175,6 +170,24 @@ func attackConnect(paths []string) error {
 		}
 	}
 	return nil
+}
+
+// attackConnectLater waits until standard input has ended, and gives what is to
+// be masked anew then the moment that it takes.
+func attackConnectLater(paths []string) error {
+	fmt.Println("waiting")
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	for range 300 {
+		c, err := net.Dial("unix", paths[0])
+		if err != nil {
+			break
+		}
+		c.Close()
+		time.Sleep(100 * time.Millisecond)
+	}
+	return attackConnect(paths)
 }
 
 // attackCalls makes the system calls that are ways out.

@@ -80,24 +80,47 @@ func (h *hidden) again(c change) error {
 	return h.apply()
 }
 
+// replacedMost is how often in a row what is masked may turn out to be another
+// file than the one that was looked at.
+const replacedMost = 100
+
+// whole calls mask until it has masked what is there now: it says again if
+// somebody on the host put another file there meanwhile.
+func whole(step string, mask func() (again bool, err error)) error {
+	for range replacedMost {
+		if again, err := mask(); err != nil || !again {
+			return err
+		}
+	}
+	return &SetupError{Step: step, Err: errors.New("it can still be seen, or is replaced all the time")}
+}
+
 // maskPath hides what path leads to, wherever else it can be found.
 func (h *hidden) maskPath(path string) error {
-	fail := func(err error) error { return &SetupError{Step: "hide " + path, Err: err} }
+	return whole("hide "+path, func() (bool, error) { return h.maskPathOnce(path) })
+}
+
+func (h *hidden) maskPathOnce(path string) (again bool, err error) {
+	fail := func(err error) (bool, error) { return false, &SetupError{Step: "hide " + path, Err: err} }
 	at, err := walk(path)
 	if err != nil {
 		return fail(err)
 	}
 	if h.private[at.dev] {
-		return nil // nobody outside can put anything there
+		return false, nil // nobody outside can put anything there
 	}
 	if at.denied {
 		return h.maskDenied(at)
 	}
-	if err := h.watching.add(at.steps); err != nil {
+	fresh, err := h.watching.add(at.steps)
+	if err != nil {
 		return fail(err)
 	}
+	if fresh {
+		return true, nil // what came after the look was not told
+	}
 	if at.missing || at.dev == h.maskDev {
-		return nil
+		return false, nil
 	}
 	dir := at.stat.Mode&unix.S_IFMT == unix.S_IFDIR
 	if dir {
@@ -107,7 +130,7 @@ func (h *hidden) maskPath(path string) error {
 			}
 		}
 	} else if at.stat.Nlink > 1 {
-		return &SetupError{
+		return false, &SetupError{
 			Step: "hide " + path,
 			Err:  fmt.Errorf("the file has %d names (hard links) and only this one is known", at.stat.Nlink),
 			Hint: "find the others with: find / -xdev -samefile " + at.real + "; keep one, or copy the file",
@@ -118,41 +141,41 @@ func (h *hidden) maskPath(path string) error {
 
 // maskDenied hides the directory that at could not look into, if it belongs to
 // this user, who may change its mode. The command cannot go into another's.
-func (h *hidden) maskDenied(at place) error {
+func (h *hidden) maskDenied(at place) (again bool, err error) {
 	dir, err := walk(at.steps[len(at.steps)-1].dir)
 	if err != nil || dir.missing || dir.denied || int(dir.stat.Uid) != os.Geteuid() {
-		return nil
+		return false, nil
 	}
 	return h.maskEverywhere(dir, "hide "+dir.real)
 }
 
 // maskEverywhere masks the file that at found and the same file under other
-// mounts.
-func (h *hidden) maskEverywhere(at place, step string) error {
+// mounts. It says again if another file is there by now.
+func (h *hidden) maskEverywhere(at place, step string) (again bool, err error) {
 	source := emptyFile
 	if at.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
 		source = emptyDir
 	}
+	replaced := func(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) }
 	for _, alias := range aliases(h.mounts, at.real) {
 		other, err := walk(alias)
 		if err != nil || other.missing || other.denied || other.stat.Ino != at.stat.Ino || other.dev != at.dev {
 			continue
 		}
-		if err := mountOver(source, other); err != nil {
-			return mountError(step+" at "+alias, err)
+		if err := mountOver(source, other); replaced(err) {
+			return true, nil
+		} else if err != nil {
+			return false, mountError(step+" at "+alias, err)
 		}
 	}
-	if err := mountOver(source, at); err != nil {
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
-			return nil // it went away, which the watch will tell
-		}
-		return mountError(step, err)
+	if err := mountOver(source, at); replaced(err) {
+		return true, nil
+	} else if err != nil {
+		return false, mountError(step, err)
 	}
 	var stat unix.Stat_t
-	if err := unix.Lstat(at.real, &stat); err == nil && stat.Dev != h.maskDev {
-		return &SetupError{Step: step, Err: errors.New("it can still be seen")}
-	}
-	return nil
+	err = unix.Lstat(at.real, &stat) // an error: it is gone, and the watch tells when it is there again
+	return err == nil && stat.Dev != h.maskDev, nil
 }
 
 // maskSockets masks the socket that was seen at path and every other in its
@@ -164,7 +187,7 @@ func (h *hidden) maskSockets(path string) error {
 		return nil // it is not of this mount namespace
 	}
 	if at.denied {
-		return h.maskDenied(at)
+		return whole("mask sockets in "+dir, func() (bool, error) { return h.maskDenied(at) })
 	}
 	found := []string{filepath.Join(at.real, filepath.Base(path))}
 	entries, err := os.ReadDir(at.real)
@@ -194,17 +217,25 @@ func (h *hidden) isShared(path string) bool {
 
 // maskSocket masks path if it is a socket, and remembers it.
 func (h *hidden) maskSocket(path string) error {
+	return whole("mask socket "+path, func() (bool, error) { return h.maskSocketOnce(path) })
+}
+
+func (h *hidden) maskSocketOnce(path string) (again bool, err error) {
 	at, err := walk(path)
 	if err == nil && at.denied {
 		return h.maskDenied(at)
 	}
 	if err != nil || at.missing || at.stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil // nothing there that could be connected to
+		return false, nil // nothing there that could be connected to
 	}
 	if !slices.Contains(h.sockets, path) {
 		h.sockets = append(h.sockets, path)
-		if err := h.watching.add([]step{{filepath.Dir(path), filepath.Base(path)}}); err != nil && !errors.Is(err, unix.EACCES) {
-			return &SetupError{Step: "mask socket " + path, Err: err}
+		fresh, err := h.watching.add([]step{{filepath.Dir(path), filepath.Base(path)}})
+		if err != nil && !errors.Is(err, unix.EACCES) {
+			return false, &SetupError{Step: "mask socket " + path, Err: err}
+		}
+		if fresh {
+			return true, nil // what came after the look was not told
 		}
 	}
 	return h.maskEverywhere(at, "mask socket "+path)

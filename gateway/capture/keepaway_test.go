@@ -296,16 +296,18 @@ func TestHideAgainSoon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer write.Close()
-	c := sh(`read go; cat "$@" 2>/dev/null; echo done`, secret, later, current+"/token")
+	c := sh(`echo up; read go
+		for i in $(seq 300); do cat "$@" 2>/dev/null | grep -q . || break; sleep 0.1; done
+		cat "$@" 2>/dev/null; echo done`, secret, later, current+"/token")
 	c.Hide, c.Stdin = []string{secret, later, current + "/token"}, read
-	out := withSandbox(t, c, func() {
+	out := withSandbox(t, c, "up\n", func() {
 		for range 3 {
 			replaceSecrets(t, dir, secret, later, current)
 			time.Sleep(100 * time.Millisecond)
 		}
 		fmt.Fprintln(write, "go")
 	})
-	if out != "done\n" {
+	if out != "up\ndone\n" {
 		t.Errorf("seen: %q", out)
 	}
 }
@@ -325,22 +327,6 @@ func replaceSecrets(t *testing.T, dir, secret, later, current string) {
 	}
 }
 
-// withSandbox runs f while c runs.
-func withSandbox(t *testing.T, c Command, f func()) string {
-	t.Helper()
-	done := make(chan string)
-	go func() {
-		out, _, err := runSandbox(t, c)
-		if err != nil {
-			t.Error(err)
-		}
-		done <- out
-	}()
-	time.Sleep(300 * time.Millisecond)
-	f()
-	return <-done
-}
-
 // whileReading runs f while the command reads paths over and over.
 func whileReading(t *testing.T, c Command, paths []string, f func()) string {
 	t.Helper()
@@ -349,14 +335,10 @@ func whileReading(t *testing.T, c Command, paths []string, f func()) string {
 		t.Fatal(err)
 	}
 	c.Argv, c.Dir, c.Stdin = self("attack", append([]string{"replaced"}, paths...)...), "/", read
-	out := withSandbox(t, c, func() {
+	return withSandbox(t, c, "reading\n", func() {
 		f()
 		write.Close()
 	})
-	if !strings.Contains(out, "reading") {
-		t.Errorf("did not read:\n%s", out)
-	}
-	return out
 }
 
 // TestHideSockets listens in every place that a same-user daemon may and
@@ -423,12 +405,11 @@ func TestHideSockets(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := Command{Argv: self("attack", "connect-later", home+"/agent"), Stdin: read, Dir: "/"}
-		out := withSandbox(t, c, func() {
+		out := withSandbox(t, c, "waiting\n", func() {
 			if err := os.Remove(home + "/agent"); err != nil {
 				t.Error(err)
 			}
 			listenUnix("unix", home+"/agent")
-			time.Sleep(200 * time.Millisecond)
 			write.Close()
 		})
 		if strings.Contains(out, "LEAK") || !strings.Contains(out, "refused connect 1") {
@@ -571,16 +552,18 @@ func TestSandboxSystemFilesAreReadOnly(t *testing.T) {
 // TestSandboxIPC: System V and POSIX queues and segments of the host are not
 // there.
 func TestSandboxIPC(t *testing.T) {
-	id, err := unix.SysvShmGet(0x5a11, 4096, unix.IPC_CREAT|0o600)
+	key := 0x5a000000 | os.Getpid()&0xffffff // nobody else's, nor left behind
+	name := fmt.Sprintf("0x%08x", key)
+	id, err := unix.SysvShmGet(key, 4096, unix.IPC_CREAT|0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.SysvShmCtl(id, unix.IPC_RMID, nil)
 	outer, err := exec.Command("ipcs", "-m").Output()
-	if err != nil || !strings.Contains(string(outer), "0x00005a11") {
+	if err != nil || !strings.Contains(string(outer), name) {
 		t.Fatalf("outside: %v %s", err, outer)
 	}
-	if out, _ := inSandbox(t, sh("ipcs -m")); strings.Contains(out, "0x00005a11") || !strings.Contains(out, "shmid") {
+	if out, _ := inSandbox(t, sh("ipcs -m")); strings.Contains(out, name) || !strings.Contains(out, "shmid") {
 		t.Errorf("inside:\n%s", out)
 	}
 }

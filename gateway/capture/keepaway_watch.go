@@ -42,23 +42,25 @@ func newWatch() (*watch, error) {
 
 // add watches the look-ups of steps. A directory on the way that this user may
 // pass but not list is left out: others alone can replace what is in it. The
-// last one is not.
-func (w *watch) add(steps []step) error {
+// last one is not. fresh says that one was not watched before: what became of it
+// since it was looked at has not been told.
+func (w *watch) add(steps []step) (fresh bool, err error) {
 	for i, s := range steps {
 		fd, err := unix.InotifyAddWatch(int(w.file.Fd()), s.dir, watchMask)
 		switch {
 		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EACCES) && i < len(steps)-1:
 			continue
 		case err != nil:
-			return &os.PathError{Op: "watch", Path: s.dir, Err: err}
+			return fresh, &os.PathError{Op: "watch", Path: s.dir, Err: err}
 		}
 		number := int32(fd)
 		if w.names[number] == nil {
 			w.names[number] = make(map[string]bool)
 		}
+		fresh = fresh || !w.names[number][s.name]
 		w.names[number][s.name] = true
 	}
-	return nil
+	return fresh, nil
 }
 
 // matters says whether c is about a name that was added.

@@ -5,6 +5,7 @@ package capture
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -90,9 +91,17 @@ func inSandbox(t *testing.T, c Command) (string, Result) {
 
 func runSandbox(t *testing.T, c Command) (string, Result, error) {
 	t.Helper()
+	var out bytes.Buffer
+	r, err := runSandboxInto(t, &out, c)
+	return out.String(), r, err
+}
+
+// runSandboxInto runs c to its end, and has written what c wrote to out then.
+func runSandboxInto(t *testing.T, out io.Writer, c Command) (Result, error) {
+	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
-		t.Fatal(err)
+		return Result{}, err
 	}
 	defer read.Close()
 	if c.Stdout == nil {
@@ -105,7 +114,7 @@ func runSandbox(t *testing.T, c Command) (string, Result, error) {
 	s, err := Prepare(c)
 	if err != nil {
 		write.Close()
-		return "", Result{}, err
+		return Result{}, err
 	}
 	defer func() {
 		if err := s.Close(); err != nil {
@@ -114,20 +123,43 @@ func runSandbox(t *testing.T, c Command) (string, Result, error) {
 	}()
 	if err := s.Start(); err != nil {
 		write.Close()
-		return "", Result{}, err
+		return Result{}, err
 	}
 	write.Close()
-	output := make(chan string)
+	written := make(chan struct{})
 	go func() {
-		var b bytes.Buffer
-		_, err := b.ReadFrom(read)
-		if err != nil {
+		defer close(written)
+		if _, err := io.Copy(out, read); err != nil {
 			t.Errorf("output: %v", err)
 		}
-		output <- b.String()
 	}()
 	r, err := s.Wait()
-	return <-output, r, err
+	<-written
+	return r, err
+}
+
+// withSandbox runs f while c runs, once c has written started.
+func withSandbox(t *testing.T, c Command, started string, f func()) string {
+	t.Helper()
+	out, done := newTranscript(), make(chan error, 1)
+	go func() {
+		_, err := runSandboxInto(t, out, c)
+		done <- err
+	}()
+	for deadline := time.After(expectTime); !strings.Contains(out.String(), started); {
+		select {
+		case <-out.more:
+		case err := <-done:
+			t.Fatalf("it ended before %q: %v\n%s", started, err, out)
+		case <-deadline:
+			t.Fatalf("%q did not come; there was:\n%s", started, out)
+		}
+	}
+	f()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	return out.String()
 }
 
 // scratch is a directory that sandboxes see: not below /tmp.
