@@ -24,7 +24,7 @@ type fakeEngine struct {
 	mu     sync.Mutex
 	lists  int
 	list   string
-	events chan string // lines; closed to end the stream
+	events chan string // lines; "" ends the stream
 }
 
 func newFakeEngine(t *testing.T) *fakeEngine {
@@ -77,13 +77,16 @@ func (f *fakeEngine) stream(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).Flush()
 	for {
 		select {
-		case line, ok := <-f.events:
-			if !ok {
-				f.events = make(chan string)
+		case line := <-f.events:
+			if line == "" {
 				return
 			}
 			fmt.Fprintln(w, line)
 			_ = http.NewResponseController(w).Flush()
+			if !json.Valid([]byte(line)) {
+				<-r.Context().Done() // the client ends it, and what comes is for its next one
+				return
+			}
 		case <-r.Context().Done():
 			return
 		}
@@ -181,7 +184,7 @@ func TestEngineWatch(t *testing.T) {
 	f.events <- "no JSON"
 	w.await(t, "lost")
 	w.await(t, "listed c1 c2")
-	close(f.events)
+	f.events <- ""
 	w.await(t, "lost")
 	w.await(t, "listed c1 c2")
 	cancel()

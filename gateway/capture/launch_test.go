@@ -239,8 +239,8 @@ func TestSandboxStopAndContinue(t *testing.T) {
 
 func TestSandboxTimeoutEndsEverything(t *testing.T) {
 	t.Run("by SIGTERM", func(t *testing.T) {
-		c := sh("sleep 1000 & trap 'echo asked; exit 4' TERM; while :; do sleep 0.01; done")
-		c.Timeout = 200 * time.Millisecond
+		c := sh("trap 'echo asked; exit 4' TERM; sleep 1000 & while :; do sleep 0.01; done")
+		c.Timeout = 2 * time.Second // by then it has set the trap
 		out, r := inSandbox(t, c)
 		if !r.TimedOut || r.ExitCode != 4 || !strings.Contains(out, "asked") {
 			t.Errorf("%+v %q", r, out)
@@ -248,7 +248,7 @@ func TestSandboxTimeoutEndsEverything(t *testing.T) {
 	})
 	t.Run("by SIGKILL", func(t *testing.T) {
 		c := sh("trap '' TERM; setsid sleep 1000 & trap '' TERM; while :; do sleep 0.01; done")
-		c.Timeout = 100 * time.Millisecond
+		c.Timeout = time.Second
 		start := time.Now()
 		_, r := inSandbox(t, c)
 		if took := time.Since(start); !r.TimedOut || r.Signal != syscall.SIGKILL || took < Grace || took > 2*Grace {
@@ -269,7 +269,9 @@ func TestSandboxReapsOrphansAndLeavesNothing(t *testing.T) {
 	out, r := inSandbox(t, sh(`
 		sh -c 'sleep 0.01 & sleep 0.02 & exit 0'
 		sleep 0.3
-		for p in /proc/[0-9]*; do read pid comm state rest < $p/stat; echo "$state"; done
+		states() { for p in /proc/[0-9]*; do read pid comm state rest < $p/stat && echo "$state"; done 2>/dev/null; }
+		for i in $(seq 100); do case $(states) in *Z*) sleep 0.1;; *) break;; esac; done
+		states
 		setsid sleep `+marker+` & sh -c 'sleep `+marker+` &'; exit 5`))
 	if r.ExitCode != 5 || strings.Contains(out, "Z") {
 		t.Errorf("%+v, states:\n%s", r, out)
@@ -303,13 +305,11 @@ func TestSandboxNET07DiesWithTheGateway(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for range 200 {
-		if err := exec.Command("pgrep", "-f", "sleep "+marker).Run(); err != nil {
-			return
+	for deadline := time.Now().Add(expectTime); exec.Command("pgrep", "-f", "sleep "+marker).Run() == nil; time.Sleep(25 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the sandbox outlives its gateway")
 		}
-		time.Sleep(25 * time.Millisecond)
 	}
-	t.Error("the sandbox outlives its gateway")
 }
 
 func TestSandboxNetworkEndsInTheSockets(t *testing.T) {

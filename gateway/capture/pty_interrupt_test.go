@@ -38,8 +38,9 @@ func interrupted(t *testing.T, mark string, after time.Duration) (started time.D
 		t.Fatal(err)
 	}
 	began := time.Now()
-	up := make(chan time.Duration, 1)
+	up, closed := make(chan time.Duration, 1), make(chan struct{})
 	go func() {
+		defer close(closed)
 		_, err := io.ReadFull(out, make([]byte, len("up\n")))
 		if err == nil {
 			up <- time.Since(began)
@@ -50,6 +51,7 @@ func interrupted(t *testing.T, mark string, after time.Duration) (started time.D
 	ended := make(chan struct{})
 	go func() {
 		_ = cmd.Wait() // by the signal, or with the command's code
+		<-closed       // what it had started ends a moment after it
 		close(ended)
 	}()
 	if after < 0 {

@@ -268,8 +268,11 @@ func TestTerminalWindowSizeFollows(t *testing.T) {
 	c := newConsole(t)
 	c.enter(launchCommand+`bash -c 'trap "stty size; exit" WINCH; echo ready; while :; do sleep 0.02; done'`+"\n", "ready\n")
 	c.front("bash")
+	c.reset() // before what it writes at once
 	c.size(101, 33)
-	c.enter("", "33 101", "[ended code=0", "host> ")
+	for _, want := range []string{"33 101", "[ended code=0", "host> "} {
+		expect(t, c.transcript, want)
+	}
 }
 
 // TestTerminalIsGivenOnDemand: in a script or a pipeline the terminal stays
@@ -308,11 +311,5 @@ func TestTerminalHangup(t *testing.T) {
 	marker := fmt.Sprintf("3000.%d", os.Getpid())
 	c.enter(launchCommand+"sh -c 'echo ready; sleep "+marker+"'\n", "ready\n")
 	c.master.Close()
-	for range 200 {
-		if err := exec.Command("pgrep", "-f", "sleep "+marker).Run(); err != nil {
-			return
-		}
-		time.Sleep(25 * time.Millisecond)
-	}
-	t.Error("the command outlives its terminal")
+	c.until("the command outlives its terminal", func() bool { return exec.Command("pgrep", "-f", "sleep "+marker).Run() != nil })
 }
