@@ -52,7 +52,11 @@ func TestHeadOnAnEndedStream(t *testing.T) {
 			}
 			_ = s.CloseWrite()
 			s.answered(99) // until the server has closed
-			called, faults := s.settle(t, tt.called)
+			want := tt.called
+			if tt.fault != nil {
+				want++
+			}
+			called, faults := s.settle(t, want)
 			switch {
 			case called != tt.called || (tt.fault == nil) != (len(faults) == 0) || len(faults) > 1:
 				t.Errorf("%d handled, faults %+v", called, faults)

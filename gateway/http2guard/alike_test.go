@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -306,27 +307,29 @@ func TestAlikeOverTheBound(t *testing.T) {
 func TestToldBeforeItsContextEnds(t *testing.T) {
 	for name, alike := range map[string]bool{"alone": false, "beside one that is alike": true} {
 		t.Run(name, func(t *testing.T) {
-			s := newScript(t)
-			s.head(1, false, plain("content-length", "3")...)
-			_ = s.framer.WriteData(1, true, []byte("hello")) // to memory
-			if alike {
-				s.head(3, true, plain()...)
-			}
-			if err := s.comes(); err != nil {
-				t.Fatal(err)
-			}
-			s.resets(1, http2.ErrCodeProtocol)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer time.AfterFunc(time.Millisecond, cancel).Stop()
-			if s.Taken(ctx, "POST", "a.test", "/") {
-				t.Error("a request that was told is taken")
-			}
-			if alike {
-				s.takes(true, true)
-			}
-			if len(s.faults) != 1 {
-				t.Errorf("faults %+v", s.faults)
-			}
+			synctest.Test(t, func(t *testing.T) { // by its clock a millisecond is less than what the handler waits
+				s := newScript(t)
+				s.head(1, false, plain("content-length", "3")...)
+				_ = s.framer.WriteData(1, true, []byte("hello")) // to memory
+				if alike {
+					s.head(3, true, plain()...)
+				}
+				if err := s.comes(); err != nil {
+					t.Fatal(err)
+				}
+				s.resets(1, http2.ErrCodeProtocol)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer time.AfterFunc(time.Millisecond, cancel).Stop()
+				if s.Taken(ctx, "POST", "a.test", "/") {
+					t.Error("a request that was told is taken")
+				}
+				if alike {
+					s.takes(true, true)
+				}
+				if len(s.faults) != 1 {
+					t.Errorf("faults %+v", s.faults)
+				}
+			})
 		})
 	}
 }
