@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 )
 
@@ -235,36 +236,40 @@ func TestTruncated(t *testing.T) {
 // all is none.
 func TestLateHead(t *testing.T) {
 	for first, want := range map[string]int{"": 0, "GET / HT": 1, "GET / HTTP/1.1\r\nHost: a.test\r\n": 1} {
-		client, server := net.Pipe()
-		g := NewGuard(server, Limits{HeadTimeout: 50 * time.Millisecond})
-		_ = server.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // as a server sets it
-		go func() { _, _ = io.WriteString(client, first) }()               // it may have ended
-		_, _ = io.Copy(io.Discard, g)                                      // ends by its deadline
-		h, _ := g.Next()
-		if g.Heads() != want || want == 1 && (h.Violation == nil || !strings.Contains(h.Violation.Detail, "in time")) {
-			t.Errorf("%q: %d heads, %+v", first, g.Heads(), h)
-		}
-		_, _ = client.Close(), server.Close()
+		synctest.Test(t, func(t *testing.T) {
+			client, server := net.Pipe()
+			g := NewGuard(server, Limits{HeadTimeout: 50 * time.Millisecond})
+			_ = server.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // as a server sets it
+			go func() { _, _ = io.WriteString(client, first) }()               // it may have ended
+			_, _ = io.Copy(io.Discard, g)                                      // ends by its deadline
+			h, _ := g.Next()
+			if g.Heads() != want || want == 1 && (h.Violation == nil || !strings.Contains(h.Violation.Detail, "in time")) {
+				t.Errorf("%q: %d heads, %+v", first, g.Heads(), h)
+			}
+			_, _ = client.Close(), server.Close()
+		})
 	}
 }
 
 // TestReadCalledBack: a server that ends its own read has not been waited for
 // in vain.
 func TestReadCalledBack(t *testing.T) {
-	client, server := net.Pipe()
-	defer client.Close()
-	defer server.Close()
-	g := NewGuard(server, Limits{})
-	go func() { _, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHo") }() // all of it is read
-	time.AfterFunc(50*time.Millisecond, func() { _ = g.SetReadDeadline(time.Unix(1, 0)) })
-	if n, err := g.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("%d, %v", n, err)
-	}
-	_ = g.SetReadDeadline(time.Time{})
-	go func() { _, _ = io.WriteString(client, "st: a.test\r\n\r\n") }() // likewise
-	if r, err := http.ReadRequest(bufio.NewReader(g)); err != nil || r.Host != "a.test" {
-		t.Fatalf("%v, %v", r, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		defer client.Close()
+		defer server.Close()
+		g := NewGuard(server, Limits{})
+		go func() { _, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHo") }() // all of it is read
+		time.AfterFunc(50*time.Millisecond, func() { _ = g.SetReadDeadline(time.Unix(1, 0)) })
+		if n, err := g.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("%d, %v", n, err)
+		}
+		_ = g.SetReadDeadline(time.Time{})
+		go func() { _, _ = io.WriteString(client, "st: a.test\r\n\r\n") }() // likewise
+		if r, err := http.ReadRequest(bufio.NewReader(g)); err != nil || r.Host != "a.test" {
+			t.Fatalf("%v, %v", r, err)
+		}
+	})
 }
 
 // TestUpgradeIsOpen: what follows a handshake passes as it is.
@@ -295,7 +300,7 @@ func TestBytewiseCost(t *testing.T) {
 			t.Fatalf("%d requests", len(got))
 		}
 	}
-	if took := time.Since(began); took > 5*time.Second { // looked at each time it would be minutes
+	if took := time.Since(began); took > 20*time.Second { // looked at each time it would be minutes
 		t.Fatalf("took %v", took)
 	}
 }
