@@ -307,7 +307,7 @@ func (g *Gateway) state(id string) *sandboxState {
 // returned function counts it out.
 func (g *Gateway) admit(sb *identity.Sandbox, limit int64) (func(), bool) {
 	s := g.state(sb.ID)
-	out := func() { g.open.Add(-1); s.open.Add(-1) }
+	out := func() { s.open.Add(-1); g.open.Add(-1) } // who sees that none is open may open as many again
 	all, own := g.open.Add(1), s.open.Add(1)
 	if all > int64(g.Limits.Connections) || own > g.atOnce(limit) {
 		out()
