@@ -233,7 +233,8 @@ func TestH106SecondRequest(t *testing.T) {
 // (case H1-20).
 func TestH120Slow(t *testing.T) {
 	l := newLab(t, func(d *Deps, _ *upstream.Options) {
-		d.Limits = Limits{HelloTimeout: 300 * time.Millisecond, HeadTimeout: 300 * time.Millisecond, IdleTimeout: time.Second, StallTimeout: 500 * time.Millisecond}
+		// Long enough for a busy machine to get as far as each is to get.
+		d.Limits = Limits{HelloTimeout: 1500 * time.Millisecond, HeadTimeout: 1500 * time.Millisecond, IdleTimeout: 2 * time.Second, StallTimeout: time.Second}
 	})
 	o, o2, plain := l.origin(t, "http/1.1"), l.origin(t, "h2"), l.origin(t)
 	l.allow("api.test", o.port)

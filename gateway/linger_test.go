@@ -38,6 +38,7 @@ func TestStopDoesNotWaitForWhoHasRead(t *testing.T) {
 	if _, b, err := body(readResponse(t, c), nil); err != nil || len(b) != 100000 {
 		t.Fatal(len(b), err)
 	}
+	l.await(t, "end of the request", func(e *audit.Event) bool { return e.Kind == audit.KindHTTP && e.Phase == audit.PhaseEnd })
 	time.Sleep(100 * time.Millisecond) // until the client's kernel has said so
 	l.stop()
 	ends := l.events(func(e *audit.Event) bool { return e.Kind == audit.KindConn && e.Phase == audit.PhaseEnd })

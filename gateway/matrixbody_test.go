@@ -72,8 +72,15 @@ func (c *column) fullDuplex(t *testing.T) {
 }
 
 func (c *column) cancelled(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), pieceWait)
 	defer cancel()
+	before := len(c.saw())
+	go func() {
+		for ctx.Err() == nil && len(c.saw()) == before {
+			time.Sleep(5 * time.Millisecond)
+		}
+		cancel() // now that the origin has it
+	}()
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url("/hang"), nil)
 	must(t, err)
 	if _, _, err := body(c.client(t, c.h2).Do(q)); err == nil {

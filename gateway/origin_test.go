@@ -103,7 +103,7 @@ func (o *origin) keep(next http.Handler) http.Handler {
 
 // pause is between two pieces of a stream. Pieces that come together took
 // less than half of it; a wide bound, not a measurement.
-const pause = 300 * time.Millisecond
+const pause = time.Second
 
 func (o *origin) mux() *http.ServeMux {
 	mux := http.NewServeMux()

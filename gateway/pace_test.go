@@ -84,7 +84,7 @@ func TestPaceGivesBack(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if d := p.reserve(now); d > 5*time.Second {
+	if d := p.reserve(time.Now()); d > 5*time.Second {
 		t.Errorf("behind turns that nobody takes the next is due in %v", d)
 	}
 	if w := p.waiting.Load(); w != 0 {

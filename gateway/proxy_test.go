@@ -245,7 +245,8 @@ func TestProxyRefusesConnect(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := len(l.events(nil))
-			_, r := speak(t, addr, c.text)
+			conn, r := speak(t, addr, "")
+			go func() { _, _ = io.WriteString(conn, c.text) }() // the answer may come before all is written
 			resp := answered(t, r)
 			if resp.StatusCode != c.status || resp.Header.Get("X-Sallyport-Reason") != c.reason && c.reason != "authority_ambiguous" {
 				t.Fatalf("%s %v", resp.Status, resp.Header)

@@ -290,11 +290,23 @@ func TestForget(t *testing.T) {
 	l.load()
 	conns := []net.Conn{l.raw(t, "api.test", o.port), l.rawTLS(t, "api.test", o.port), l.rawTLS(t, "api.test", o.port, "h2"),
 		say(t, l.rawTLS(t, "api.test", o.port), "GET /drip HTTP/1.1\r\nHost: api.test\r\n\r\n")}
-	time.Sleep(100 * time.Millisecond)
+	for end := time.Now().Add(10 * time.Second); l.g.opened.count() < len(conns); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are open, of %d", l.g.opened.count(), len(conns))
+		}
+	}
+	l.await(t, "the request", func(e *audit.Event) bool { return e.Kind == audit.KindHTTP && e.Phase == audit.PhaseDecision })
 	l.g.Forget(l.sandbox.ID)
 	for _, c := range conns {
 		ended(t, c, cutWithin)
 	}
+}
+
+// count returns how many connections are known to be a sandbox's.
+func (o *opened) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.conns)
 }
 
 // TestDeniedNameIsReadToTheHost: which denied name was meant is known also

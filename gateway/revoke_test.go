@@ -103,11 +103,15 @@ func TestP7RevokedMeansRevoked(t *testing.T) {
 				l.await(t, "admission", func(e *audit.Event) bool { return e.Kind == tt.kind && e.Verdict == "allow" })
 				time.Sleep(100 * time.Millisecond) // so that it is under way
 				change.by(&l.rules[0])
+				taken := time.Now()
 				l.load()
 				ended(t, c, cutWithin)
-				l.await(t, "end as revoked", func(e *audit.Event) bool {
+				e := l.await(t, "end as revoked", func(e *audit.Event) bool {
 					return e.Kind == tt.kind && e.Phase == audit.PhaseEnd && e.Reason == string(policy.Revoked)
 				})
+				if late := e.Time.Sub(taken); late > cutWithin {
+					t.Errorf("ended %v after its allow was taken back", late)
+				}
 			})
 		}
 	}
@@ -134,14 +138,18 @@ func (s *streamEnd) Read([]byte) (int, error) {
 func (s *streamEnd) Write(p []byte) (int, error) { return s.Conn.Write(p) }
 
 // unread is a connection that is not read for a while after its allow was
-// taken back.
+// taken back. What had come by then is read without haste: when it ended is on
+// record.
 type unread struct {
 	net.Conn
 	once sync.Once
 }
 
 func (u *unread) Read(p []byte) (int, error) {
-	u.once.Do(func() { time.Sleep(cutWithin * 3 / 4) })
+	u.once.Do(func() {
+		time.Sleep(cutWithin * 3 / 4)
+		_ = u.SetReadDeadline(time.Now().Add(pieceWait)) // an error comes again from Read
+	})
 	return u.Conn.Read(p)
 }
 
