@@ -153,7 +153,29 @@ func (s site) open(t *testing.T, o InterfaceOptions) *Sockets {
 		return err
 	})
 	t.Cleanup(func() { sockets.Close() })
+	s.awaitLink(t)
 	return sockets
+}
+
+// awaitLink waits until the sandbox's link is up at both ends. The kernel sees
+// to that when it gets to it; a packet for which nobody is asked first, as to a
+// group, is lost or meets no route before.
+func (s site) awaitLink(t *testing.T) {
+	t.Helper()
+	inside(t, s.sandbox, func() error {
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+			link, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			if link.Attrs().OperState == netlink.OperUp {
+				return nil
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("the sandbox's link is %s", link.Attrs().OperState)
+			}
+		}
+	})
 }
 
 // attempts tries from the sandbox whatever might lead out.

@@ -23,19 +23,19 @@ import (
 // it prints in a line that begins with LEAK.
 func playAttack(args []string) error {
 	attacks := map[string]func(args []string) error{
-		"dial":     attackDial,
-		"process":  attackProcess,
-		"search":   attackSearch,
-		"read":     attackRead,
-		"connect":  attackConnect,
-		"calls":    attackCalls,
-		"replaced": attackReplaced,
-		"unmask":   attackUnmask,
-		"unmasked": attackUnmasked,
+		"dial":          attackDial,
+		"process":       attackProcess,
+		"search":        attackSearch,
+		"read":          attackRead,
+		"connect":       attackConnect,
+		"calls":         attackCalls,
+		"replaced":      attackReplaced,
+		"unmask":        attackUnmask,
+		"unmasked":      attackUnmasked,
 		"connect-later": attackConnectLater,
-		"keys":      attackKeys,
-		"terminal":  attackTerminal,
-		"privilege": attackPrivilege,
+		"keys":          attackKeys,
+		"terminal":      attackTerminal,
+		"privilege":     attackPrivilege,
 	}
 	attack, ok := attacks[args[0]]
 	if !ok {
