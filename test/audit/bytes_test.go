@@ -8,10 +8,22 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"sallyport/audit"
 	"sallyport/test/lab"
 )
+
+// closed closes a connection when what is to come back has come, and no more
+// that is under way would make it a reset, which ends the other direction too.
+func closed(t *testing.T, c net.Conn, back int64) {
+	t.Helper()
+	must(t, c.SetReadDeadline(time.Now().Add(30*time.Second)))
+	if n, err := io.CopyN(io.Discard, c, back); err != nil {
+		t.Fatalf("%d bytes of %d came back: %v", n, back, err)
+	}
+	must(t, c.Close())
+}
 
 // TestUploadsCountOnce: an alert that sums bytes counts what connections of every
 // kind carried once, requests and WebSockets on them included.
@@ -56,14 +68,17 @@ notify "ops" {
 		t.Fatalf("WebSocket: %d %v", a.Status, err)
 	}
 	ws.Send(t, "\x82\xfe\xc3\x50\x00\x00\x00\x00"+strings.Repeat("x", body)) // one frame, masked with nothing
-	must(t, ws.Close())
+	closed(t, ws, 4+body)                                                    // one that is not masked
 	tcp := s.Plain(t, "raw.count.test:7107")
 	tcp.Send(t, strings.Repeat("x", body))
-	must(t, tcp.Close())
+	closed(t, tcp, body)
 	through, err := s.TLS("pass.count.test:443", &tls.Config{InsecureSkipVerify: true, ServerName: "pass.count.test"})
 	must(t, err)
 	_, err = io.WriteString(through, strings.Repeat("x", body))
 	must(t, err)
+	must(t, through.CloseWrite())
+	must(t, through.SetReadDeadline(time.Now().Add(30*time.Second)))
+	_, _ = io.Copy(io.Discard, through) // the origin hangs up on what is no request
 	must(t, through.Close())
 
 	var carried, counted int64
