@@ -32,6 +32,9 @@ lacking() {
 	fi
 }
 
+# A mirror may hang up, and the system's own updates hold the lock.
+apt() { apt-get -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 "$@" >/dev/null; }
+
 packages=$(lacking | sort -u | tr '\n' ' ')
 if [ -n "$packages" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
 	echo "installing: $packages"
@@ -43,9 +46,9 @@ if [ -n "$packages" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&
 		chmod +x "$policy"
 		trap 'rm -f "$policy"' EXIT
 	fi
-	apt-get update -q >/dev/null
+	apt update
 	# shellcheck disable=SC2086
-	apt-get install -y -q --no-install-recommends $packages >/dev/null
+	apt install -y --no-install-recommends $packages
 fi
 packages=$(lacking | sort -u | tr '\n' ' ')
 if [ -n "$packages" ]; then
@@ -58,12 +61,12 @@ fi
 kernel=/var/cache/sallyport-test/kernel
 if [ -z "$wanted" ] && ! ls "$kernel"/boot/vmlinuz-* >/dev/null 2>&1; then
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && [ "$(dpkg --print-architecture)" = amd64 ]; then
-		apt-get update -q >/dev/null 2>&1 || true
+		apt update 2>/dev/null || true
 		package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
 		echo "unpacking: $package"
 		dir=$(mktemp -d)
 		chmod 755 "$dir"
-		(cd "$dir" && apt-get download -q "$package" >/dev/null 2>&1) || true
+		(cd "$dir" && apt download "$package" 2>/dev/null) || true
 		mkdir -p "$kernel"
 		for deb in "$dir"/*.deb; do
 			[ -e "$deb" ] && dpkg-deb -x "$deb" "$kernel"
