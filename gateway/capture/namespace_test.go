@@ -286,30 +286,39 @@ func TestUDP01RefusedAtOnce(t *testing.T) {
 	ns, s := captureNamespace(t)
 	for _, address := range []string{"203.0.113.10:443", "[2001:db8::10]:443", "192.0.2.1:123"} {
 		t.Run(address, func(t *testing.T) {
-			var took time.Duration
-			inside(t, ns, func() error {
-				c, err := net.Dial("udp", address)
-				if err != nil {
-					return err
+			refused := func() (took time.Duration) {
+				inside(t, ns, func() error {
+					c, err := net.Dial("udp", address)
+					if err != nil {
+						return err
+					}
+					defer c.Close()
+					c.SetDeadline(time.Now().Add(5 * time.Second))
+					start := time.Now()
+					if _, err := c.Write([]byte("quic")); err != nil {
+						return err
+					}
+					_, err = c.Read(make([]byte, 16))
+					took = time.Since(start)
+					if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+						return fmt.Errorf("not refused: %v", err)
+					}
+					return nil
+				})
+				return took
+			}
+			// The kernel refuses at once; who asks may have to wait for its turn.
+			took := refused()
+			for range 4 {
+				if took > 200*time.Millisecond {
+					took = refused()
 				}
-				defer c.Close()
-				c.SetDeadline(time.Now().Add(5 * time.Second))
-				start := time.Now()
-				if _, err := c.Write([]byte("quic")); err != nil {
-					return err
-				}
-				_, err = c.Read(make([]byte, 16))
-				took = time.Since(start)
-				if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-					return fmt.Errorf("not refused: %v", err)
-				}
-				return nil
-			})
-			if took > time.Second {
+			}
+			if took > 200*time.Millisecond {
 				t.Errorf("refused after %v", took)
 			}
-			p := next(t, s.Packets, func(p Packet) bool { return true })
-			if p.Verdict != VerdictDeny || p.Proto != unix.IPPROTO_UDP || p.Dst != netip.MustParseAddrPort(address) ||
+			p := next(t, s.Packets, func(p Packet) bool { return p.Dst == netip.MustParseAddrPort(address) })
+			if p.Verdict != VerdictDeny || p.Proto != unix.IPPROTO_UDP ||
 				p.Interface != "test" || p.Count != 1 || p.Length == 0 || p.Src.Port() == 0 {
 				t.Errorf("reported %+v", p)
 			}
