@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,27 +18,18 @@ import (
 // newNamespace is a network namespace that nobody is in.
 func newNamespace(t *testing.T) *os.File {
 	t.Helper()
-	type made struct {
-		f   *os.File
-		err error
-	}
-	done := make(chan made)
-	go func() {
-		runtime.LockOSThread() // it ends with the goroutine
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err != nil {
-			done <- made{nil, err}
-			return
+	var f *os.File
+	var err error
+	onOwnThread(func() {
+		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
+			f, err = os.Open("/proc/thread-self/ns/net")
 		}
-		f, err := os.Open("/proc/thread-self/ns/net")
-		done <- made{f, err}
-	}()
-	m := <-done
-	if m.err != nil {
-		t.Fatal(m.err)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = m.f.Close() })
-	return m.f
+	t.Cleanup(func() { _ = f.Close() })
+	return f
 }
 
 // pass makes a call with a descriptor, as the command does.

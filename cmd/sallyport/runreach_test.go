@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 )
@@ -19,16 +18,14 @@ func asUser(t *testing.T, f func(r reach)) {
 		f(reach{uint32(os.Getuid())})
 		return
 	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never again unlocked: the thread ends
-		err := errors.Join(raw(syscall.SYS_SETGROUPS, 0, 0, 0), raw(syscall.SYS_SETRESGID, nobody, nobody, nobody), raw(syscall.SYS_SETRESUID, nobody, nobody, nobody))
+	var err error
+	onOwnThread(func() {
+		err = errors.Join(raw(syscall.SYS_SETGROUPS, 0, 0, 0), raw(syscall.SYS_SETRESGID, nobody, nobody, nobody), raw(syscall.SYS_SETRESUID, nobody, nobody, nobody))
 		if err == nil {
 			f(reach{nobody})
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }
