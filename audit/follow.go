@@ -20,18 +20,20 @@ const followPoll = 250 * time.Millisecond
 // Follow is Read and then what is written from there on, until ctx ends: each
 // event once, also those written in between. It works from the files alone.
 // With a Limit it begins with the last events of that number, with a negative
-// one with none. Logs and segments that appear are followed from their
-// beginning.
+// one with none. What is written after the call of Follow is what comes. Logs and
+// segments that appear are followed from their beginning. The sequence is for one
+// use.
 func Follow(ctx context.Context, dirs []string, f Filter) iter.Seq2[*Event, error] {
+	w := &follower{dirs: dirs, sieve: newSieve(f), cursors: make(map[string]*cursor)}
+	spans, err := w.begin()
 	return func(yield func(*Event, error) bool) {
-		w := &follower{dirs: dirs, sieve: newSieve(f), cursors: make(map[string]*cursor), yield: yield}
+		w.yield = yield
 		defer w.close()
-		w.watch()
-		spans, err := w.begin()
 		if err != nil {
 			yield(nil, err)
 			return
 		}
+		w.watch()
 		if f.Limit >= 0 {
 			for r := range history(ctx, spans, f) {
 				if ctx.Err() != nil || !yield(r.event, r.err) {

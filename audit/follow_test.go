@@ -13,16 +13,18 @@ import (
 	"go.uber.org/goleak"
 )
 
-// follow collects the hosts of want events and fails if they do not come.
+// follow collects the hosts of want events and fails if they do not come. It
+// calls ready, which may write some, once they are followed.
 func follow(t *testing.T, dirs []string, f Filter, want int, ready func()) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	var got []string
+	next := Follow(ctx, dirs, f)
 	if ready != nil {
 		go ready()
 	}
-	for e, err := range Follow(ctx, dirs, f) {
+	for e, err := range next {
 		if err != nil {
 			t.Error(err)
 			continue
@@ -85,20 +87,36 @@ func TestFollowBeginsWithTheLast(t *testing.T) {
 		write(t, l, fmt.Sprintf("old%d.test", i))
 	}
 	got := follow(t, []string{l.o.Dir}, Filter{Limit: 2}, 3, func() {
-		time.Sleep(100 * time.Millisecond)
 		l.Write(denial("new.test"))
 	})
 	if want := "[old8.test old9.test new.test]"; fmt.Sprint(got) != want {
 		t.Errorf("followed %v, want %s", got, want)
 	}
 	got = follow(t, []string{l.o.Dir}, Filter{Limit: -1, Host: "live*"}, 1, func() {
-		time.Sleep(100 * time.Millisecond)
 		l.Write(denial("other.test"))
 		l.Write(denial("live.test"))
 	})
 	if fmt.Sprint(got) != "[live.test]" {
 		t.Errorf("followed %v without history", got)
 	}
+}
+
+// TestFollowBeginsWithTheCall: what is written after the call of Follow comes,
+// though nobody reads yet.
+func TestFollowBeginsWithTheCall(t *testing.T) {
+	l := openTest(t, Options{})
+	write(t, l, "old.test")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	next := Follow(ctx, []string{l.o.Dir}, Filter{Limit: -1})
+	write(t, l, "new.test")
+	for e, err := range next {
+		if err != nil || e.Host != "new.test" {
+			t.Errorf("followed %v, %v", e, err)
+		}
+		return
+	}
+	t.Error("nothing comes")
 }
 
 func TestFollowFindsNewLogs(t *testing.T) {

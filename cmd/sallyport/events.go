@@ -45,6 +45,7 @@ func (c *control) events(w http.ResponseWriter, r *http.Request) {
 		respond(w, http.StatusBadRequest, apiError{Error: err.Error()})
 		return
 	}
+	next := audit.Follow(r.Context(), dirs, filter) // before the client knows that it begins
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	if s.comment("stream") != nil {
@@ -53,7 +54,7 @@ func (c *control) events(w http.ResponseWriter, r *http.Request) {
 	done := make(chan struct{})
 	defer close(done)
 	go s.beat(done)
-	for e, err := range audit.Follow(r.Context(), dirs, filter) {
+	for e, err := range next {
 		if err == nil && s.send(e) != nil {
 			return
 		}
