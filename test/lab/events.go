@@ -69,13 +69,22 @@ func (l *eventLog) catchUp() {
 // tail is more than the longest record, in bytes.
 const tail = 64 << 10
 
-// lastSeq is the number of the last record in a log, 0 if there is none.
+// lastSeq is the number of the last record in a log, 0 if there is none. A
+// segment that was begun just now may have none yet.
 func lastSeq(dir string) uint64 {
-	segments, err := filepath.Glob(filepath.Join(dir, "audit-*.jsonl"))
-	if err != nil || len(segments) == 0 {
-		return 0
+	segments, _ := filepath.Glob(filepath.Join(dir, "audit-*.jsonl")) // the pattern is well formed
+	slices.Sort(segments)
+	for _, name := range slices.Backward(segments) {
+		if seq := lastIn(name); seq > 0 {
+			return seq
+		}
 	}
-	f, err := os.Open(slices.Max(segments))
+	return 0
+}
+
+// lastIn is the number of the last record in a segment, 0 if there is none.
+func lastIn(name string) uint64 {
+	f, err := os.Open(name)
 	if err != nil {
 		return 0
 	}
@@ -122,8 +131,8 @@ func (g *Gateway) Await(t testing.TB, n int, f audit.Filter) []*audit.Event {
 	return out
 }
 
-// waitEvents is how long an event may take to be read.
-const waitEvents = 8 * time.Second
+// waitEvents is how long an event may take to be recorded and read.
+const waitEvents = 30 * time.Second
 
 // settle is how long nothing more may come, for what must come once.
 const settle = 25 * time.Millisecond

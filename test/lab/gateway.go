@@ -237,7 +237,7 @@ func (g *Gateway) Freeze() error {
 // Stop ends the daemon in order. It is told again, so that it does not wait
 // for what is open.
 func (g *Gateway) Stop() error {
-	for range 100 {
+	for end := time.Now().Add(startTime); time.Now().Before(end); {
 		if err := g.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return err
 		}

@@ -131,7 +131,9 @@ func removeStale() error {
 		if n, err := strconv.Atoi(pid); err == nil && syscall.Kill(n, 0) == nil {
 			continue
 		}
-		errs = append(errs, unbind(name))
+		if err := unbind(name); !errors.Is(err, os.ErrNotExist) { // another lab that opens removes it too
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }

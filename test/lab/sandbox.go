@@ -311,7 +311,7 @@ func (s *Sandbox) Command(t testing.TB, argv ...string) Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), env...)
@@ -322,7 +322,7 @@ func runIn(t testing.TB, ns *Namespace, cmd *exec.Cmd) Result {
 	t.Helper()
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second // for what has ended to be read
 	begun := time.Now()
 	if err := ns.Start(cmd); err != nil {
 		t.Fatal(err)

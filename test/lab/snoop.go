@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -119,7 +118,7 @@ func (l *Lab) SendStray() error {
 		if _, err := c.Write([]byte("stray")); err != nil {
 			return err
 		}
-		within(time.Second, func() bool { n, err := l.Strays(); return err == nil && n > 0 })
+		within(waitEvents, func() bool { n, err := l.Strays(); return err == nil && n > 0 })
 		return nil
 	})
 }

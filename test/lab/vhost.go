@@ -66,11 +66,17 @@ func (v *Vhost) Raw() []byte {
 	return slices.Clone(v.raw.Bytes())
 }
 
-// Requests returns what came.
+// Requests returns what came, as far as it has: a request that was broken off
+// may still be read.
 func (v *Vhost) Requests() []*Request {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return slices.Clone(v.requests)
+	out := slices.Clone(v.requests)
+	for i, q := range out {
+		now := *q
+		out[i] = &now
+	}
+	return out
 }
 
 // Failures returns the errors of handshakes that came to nothing.
