@@ -644,19 +644,15 @@ func TestH122Resets(t *testing.T) {
 		}
 	}
 	check(t, s.Get(t, "https://"+host+"/"), 200, "")
-	settled := false
-	for range 100 {
-		if settled = descriptors(t) <= before+40; settled {
-			break
+	eventually(t, func() error {
+		if n := descriptors(t); n > before+40 {
+			return fmt.Errorf("the gateway had %d descriptors and has %d", before, n)
 		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	if !settled {
-		t.Errorf("the gateway had %d descriptors and has %d", before, descriptors(t))
-	}
+		return nil
+	})
 	conns := map[string]int{}
 	recorded, asked := 0, 0
-	for range 50 { // what was too much at once is told together, a second later
+	for end := time.Now().Add(patience); time.Now().Before(end); { // what was too much at once is told together, a second later
 		clear(conns)
 		recorded, asked = 0, 0
 		s.Mark()

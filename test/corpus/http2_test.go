@@ -229,12 +229,13 @@ func TestH203EveryRefusalIsRecorded(t *testing.T) {
 		f.ask(t, 1, true, pairs...)
 		f.await(t, 1)
 		_ = f.conn.Close()
-		time.Sleep(100 * time.Millisecond)
-		s.Mark()
-		got := s.Decisions()[before:]
-		if !slices.ContainsFunc(got, func(e *audit.Event) bool { return e.Verdict == "deny" }) {
-			t.Errorf("%q left the records %q", pairs[len(pairs)-2:], lineList(got))
-		}
+		eventually(t, func() error {
+			got := s.Decisions()[before:]
+			if !slices.ContainsFunc(got, func(e *audit.Event) bool { return e.Verdict == "deny" }) {
+				return fmt.Errorf("%q left the records %q", pairs[len(pairs)-2:], lineList(got))
+			}
+			return nil
+		})
 	}
 	silent(t, host)
 }

@@ -400,7 +400,7 @@ sandbox "s1" {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	soon(t, 10*time.Second, func() error {
 		if works() == nil {
 			return fmt.Errorf("a secret whose file is gone is still sent")
 		}
