@@ -34,16 +34,8 @@ type server struct {
 // over UDP say that they did not fit.
 func newServer(t *testing.T, truncate bool, zone func(string, uint16) (byte, []record)) *server {
 	t.Helper()
-	s := &server{zone: zone}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.addr = ln.Addr().String()
-	pc, err := net.ListenPacket("udp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln, pc := samePort(t)
+	s := &server{zone: zone, addr: ln.Addr().String()}
 	var wg sync.WaitGroup
 	t.Cleanup(func() { ln.Close(); pc.Close(); wg.Wait() })
 	wg.Go(func() {
@@ -77,6 +69,25 @@ func newServer(t *testing.T, truncate bool, zone func(string, uint16) (byte, []r
 		}
 	})
 	return s
+}
+
+// samePort listens on TCP and UDP at one port of loopback.
+func samePort(t *testing.T) (net.Listener, net.PacketConn) {
+	t.Helper()
+	var failed error
+	for range 50 { // whoever else uses UDP may have the port that is free on TCP
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pc, err := net.ListenPacket("udp", ln.Addr().String())
+		if err == nil {
+			return ln, pc
+		}
+		failed = errors.Join(failed, err, ln.Close())
+	}
+	t.Fatal(failed)
+	return nil, nil
 }
 
 // questions returns the names that were asked for so far.
