@@ -67,7 +67,7 @@ func openPlace(t *testing.T) *place {
 		}
 	})
 	p := &place{}
-	p.alerting = &alerting{state: state, log: l, folder: folder, dir: filepath.Join(dir, "audit"), logger: hclog.NewNullLogger(), grace: 5 * time.Second,
+	p.alerting = &alerting{state: state, log: l, folder: folder, dir: filepath.Join(dir, "audit"), logger: hclog.NewNullLogger(), grace: time.Minute,
 		count: func(alert, result string) { p.counts.Store(alert+" "+result, true) }}
 	return p
 }
@@ -96,9 +96,9 @@ func setupOf(r *receiver, rules ...audit.AlertRule) alertSetup {
 
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !f(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within 10 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func openRun(t *testing.T, dir string, policy ...string) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &place{alerting: &alerting{state: state, log: l, folder: folder, dir: filepath.Join(dir, "audit"), logger: hclog.NewNullLogger(), grace: 5 * time.Second,
+	return &place{alerting: &alerting{state: state, log: l, folder: folder, dir: filepath.Join(dir, "audit"), logger: hclog.NewNullLogger(), grace: time.Minute,
 		count: func(string, string) {}, owed: filepath.Join(dir, owedFile), policy: policy, others: true}}
 }
 

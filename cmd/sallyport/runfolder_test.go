@@ -169,7 +169,7 @@ func TestHonestCommandsAreNotRefused(t *testing.T) {
 			if diags.HasErrors() {
 				t.Fatal(diags.Err())
 			}
-			p.warm(snap)
+			p.fetch(snap)
 			for i := range 3 {
 				if v, err := p.value("KEY"); v == "" || err != nil {
 					t.Fatalf("fetch %d: %q, %v", i, v, err)

@@ -11,10 +11,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"sallyport/audit"
+	"sallyport/gateway"
 	"sallyport/secrets"
 )
 
@@ -42,7 +44,27 @@ func (p *runLoader) reload(policy string) {
 	if diags.HasErrors() {
 		p.t.Fatal(diags.Err())
 	}
+	p.fetch(snap)
+}
+
+// fetch warms a policy and waits for the sources whose program takes longer than
+// a load waits for it.
+func (p *runLoader) fetch(snap *gateway.Snapshot) {
+	p.t.Helper()
 	p.warm(snap)
+	under := func() (names []string) {
+		for _, s := range snap.Secrets.Status() {
+			if (s.Name == "KEY" || sourceKinds()[s.Kind].local) && !s.Held && s.Error == "" {
+				names = append(names, s.Name)
+			}
+		}
+		return names
+	}
+	for end := time.Now().Add(60 * time.Second); len(under()) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.t.Fatalf("not fetched: %q", under())
+		}
+	}
 }
 
 func (p *runLoader) write(name, text string) {
