@@ -36,7 +36,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	got := 0
-	if err := ts.Exec("timeout", append([]string{"30"}, args[1:]...)...); err != nil { // a daemon that starts would not end
+	if err := ts.Exec("timeout", append([]string{"120"}, args[1:]...)...); err != nil { // a daemon that starts would not end
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) {
 			ts.Fatalf("%v", err)

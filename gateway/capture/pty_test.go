@@ -201,7 +201,7 @@ func TestTerminalInterruptReachesTheCommandAlone(t *testing.T) {
 	c.enter(ctrlC, "[ended code=130 signal=2 timeout=false]", "host> ")
 	c.enter("echo still $((40+2))\n", "still 42")
 	// ^C went there because the command had the terminal without asking.
-	c.enter(launchCommand+`sh -c 'sleep 0.2; [ $(ps -o tpgid= -p $$) = $(ps -o pgid= -p $$) ] && echo in front; exit 3'`+"\n",
+	c.enter(launchCommand+`sh -c 'for i in $(seq 300); do [ $(ps -o tpgid= -p $$) = $(ps -o pgid= -p $$) ] && echo in front && break; sleep 0.1; done; exit 3'`+"\n",
 		"in front\n", "[ended code=3", "host> ")
 }
 
