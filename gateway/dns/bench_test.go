@@ -30,9 +30,9 @@ func TestRespondAllocations(t *testing.T) {
 		s := NewServer(func(context.Context, Question) Answer { return tt.answer }, Options{})
 		out := make([]byte, 0, MaxUDPBytes)
 		ctx := t.Context()
-		got := testing.AllocsPerRun(200, func() {
-			out = s.respond(ctx, source{TransportUDP, testPeer, testResolver}, tt.msg, out)
-		})
+		respond := func() { out = s.respond(ctx, source{TransportUDP, testPeer, testResolver}, tt.msg, out) }
+		// All of the process is counted, also the end of what other tests served.
+		got := min(testing.AllocsPerRun(200, respond), testing.AllocsPerRun(200, respond), testing.AllocsPerRun(200, respond))
 		if got > tt.most {
 			t.Errorf("%s: %v allocations, want at most %v", tt.name, got, tt.most)
 		}

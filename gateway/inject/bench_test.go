@@ -83,7 +83,9 @@ func TestPlanAllocations(t *testing.T) {
 			"no placeholder, a secret":  {bound, 2}, // the plan: what is covered in the response
 			"a swap":                    {swap, 8},
 		} {
-			got := testing.AllocsPerRun(100, func() { table.Plan(tt.in) })
+			plan := func() { table.Plan(tt.in) }
+			// All of the process is counted, also the end of what other tests began.
+			got := min(testing.AllocsPerRun(100, plan), testing.AllocsPerRun(100, plan), testing.AllocsPerRun(100, plan))
 			if form == "name" && name == "no placeholder, no secret" {
 				tt.ceiling = 0
 			}

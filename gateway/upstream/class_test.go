@@ -185,7 +185,9 @@ func FuzzClassify(f *testing.F) {
 
 func TestClassifyDoesNotAllocate(t *testing.T) {
 	a := netip.MustParseAddr("2002:a00:1::1")
-	if n := testing.AllocsPerRun(100, func() { Classify(a, nil) }); n > 0 {
+	f := func() { Classify(a, nil) }
+	// All of the process is counted, also the end of what other tests served.
+	if n := min(testing.AllocsPerRun(100, f), testing.AllocsPerRun(100, f), testing.AllocsPerRun(100, f)); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
