@@ -358,7 +358,9 @@ func fillFileSystem(t *testing.T, base string) {
 	if acked == 0 || refused < 1000 {
 		t.Fatalf("%d acknowledged, %d refused", acked, refused)
 	}
+	l.commitMu.Lock() // else it may be about to cut off half of the event of the gap
 	b, err := os.ReadFile(l.path(1))
+	l.commitMu.Unlock()
 	if err != nil || !bytes.HasSuffix(b, []byte("}\n")) {
 		t.Errorf("the segment ends in half a line (%v)", err)
 	}
