@@ -23,6 +23,7 @@ type terminal struct {
 	*os.File
 	cmd  *exec.Cmd
 	done chan error
+	gone chan struct{} // closed when all that was written is read
 	mu   sync.Mutex
 	out  strings.Builder
 }
@@ -40,7 +41,7 @@ func onTerminal(t *testing.T, argv ...string) *terminal {
 	tty, err := os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|unix.O_NOCTTY, 0)
 	must(t, err)
 	defer tty.Close()
-	p := &terminal{File: master, cmd: exec.Command(argv[0], argv[1:]...), done: make(chan error, 1)}
+	p := &terminal{File: master, cmd: exec.Command(argv[0], argv[1:]...), done: make(chan error, 1), gone: make(chan struct{})}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = tty, tty, tty
 	p.cmd.Env = append(os.Environ(), "TERM=xterm-256color")
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -55,6 +56,7 @@ func onTerminal(t *testing.T, argv ...string) *terminal {
 }
 
 func (p *terminal) read() {
+	defer close(p.gone)
 	buf := make([]byte, 4096)
 	for {
 		n, err := p.File.Read(buf)
@@ -112,7 +114,11 @@ func TestWatchOnATerminal(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("watch does not end")
 	}
-	time.Sleep(100 * time.Millisecond)
+	select {
+	case <-p.gone:
+	case <-time.After(20 * time.Second):
+		t.Fatal("watch has ended, and somebody has its terminal open")
+	}
 	text := p.text()
 	leave := strings.LastIndex(text, "\x1b[?1049l")
 	if leave < strings.Index(text, "\x1b[?1049h") || !strings.Contains(text[max(leave, 0):], `allow "live.evil.test"`) {
