@@ -228,10 +228,23 @@ func TestWatchNeedsTheDirectory(t *testing.T) {
 	}
 }
 
+// standing is a watcher that says when it watches.
+type standing struct {
+	secrets.Watcher
+	stands chan struct{}
+}
+
+// Watch watches.
+func (s standing) Watch(ctx context.Context, changed func()) error {
+	defer close(s.stands)
+	return s.Watcher.Watch(ctx, changed)
+}
+
 func TestStoreSeesRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	write(t, path, "one")
-	s, err := secrets.Open(secrets.Options{Specs: []secrets.Spec{{Name: "KEY", Source: watcher(t, path)}}})
+	src := standing{watcher(t, path), make(chan struct{})}
+	s, err := secrets.Open(secrets.Options{Specs: []secrets.Spec{{Name: "KEY", Source: src}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +266,7 @@ func TestStoreSeesRotation(t *testing.T) {
 		t.Fatalf("is %q, want %q", last, text)
 	}
 	want("one")
-	time.Sleep(5 * settle) // the watch stands
+	<-src.stands
 	write(t, path+".new", "two")
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
