@@ -24,7 +24,7 @@ func TestRequestAllocations(t *testing.T) {
 	c := l.rawTLS(t, "api.test", port, "http/1.1")
 	ask := []byte("GET /small HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer $" + secretName + "\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n")
 	in := make([]byte, 4096)
-	n := testing.AllocsPerRun(200, func() {
+	atMost(t, 230, func() {
 		if _, err := c.Write(ask); err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,6 @@ func TestRequestAllocations(t *testing.T) {
 			got += k
 		}
 	})
-	atMost(t, n, 230)
 }
 
 // TestQuestionAllocations: what an allowed and a denied name cost, with their
@@ -47,12 +46,19 @@ func TestQuestionAllocations(t *testing.T) {
 	l.load()
 	for host, most := range map[string]float64{"api.test": 16, "evil.test": 18} {
 		q := dns.Question{Name: host, Host: host, Type: mdns.TypeA, TypeName: "A", Transport: dns.TransportUDP}
-		atMost(t, testing.AllocsPerRun(200, func() { l.g.question(l.sandbox, q) }), most)
+		atMost(t, most, func() { l.g.question(l.sandbox, q) })
 	}
 }
 
-func atMost(t *testing.T, n, most float64) {
+// atMost holds what f costs. All of the process is counted, and now and then
+// something else runs beside it, such as the index of the log: so the least of
+// several measurements is what f costs.
+func atMost(t *testing.T, most float64, f func()) {
 	t.Helper()
+	n := testing.AllocsPerRun(200, f)
+	for range 4 {
+		n = min(n, testing.AllocsPerRun(200, f))
+	}
 	t.Logf("%v allocations", n)
 	if n > most {
 		t.Errorf("%v allocations, want at most %v", n, most)
