@@ -155,6 +155,7 @@ func TestHostileAnswers(t *testing.T) {
 		}
 	}
 	time.Sleep(100 * time.Millisecond) // the log's last lines
+	s.Mark()
 	for _, e := range s.Events(audit.Filter{}) {
 		if text := fmt.Sprintf("%+v %+v %+v", *e, e.HTTP, e.Error); strings.Contains(text, value) {
 			t.Errorf("the log has it: %s", text)
