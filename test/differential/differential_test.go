@@ -41,12 +41,12 @@ type lane struct {
 
 func newLanes(t *testing.T, l *lab) []*lane {
 	t.Helper()
-	goAddr, u, stopGo := goOrigin(t)
+	goAddr, stopGo := goOrigin(t)
 	nginxAddr, stopNginx := nginxOrigin(t)
 	direct, stopDirect := http2Origin(t, l.origins)
 	return []*lane{
 		{name: "HTTP/2", plain: direct, tls: direct, every: 4, secure: true, strict: true, stop: stopDirect},
-		{name: "net/http", every: 1, plain: newTap(t, goAddr, nil), tls: newTap(t, goAddr, l.origins), stop: func() map[string][]request { stopGo(); return u.by }},
+		{name: "net/http", every: 1, plain: newTap(t, goAddr, nil), tls: newTap(t, goAddr, l.origins), stop: stopGo},
 		{name: "nginx", every: 1, plain: newTap(t, nginxAddr, nil), tls: newTap(t, nginxAddr, l.origins), stop: stopNginx},
 	}
 }

@@ -2,7 +2,9 @@ package differential
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -46,14 +48,15 @@ func (r request) String() string {
 type tap struct {
 	port  uint16
 	ln    net.Listener
-	to    string
+	to    net.Addr
 	seen  *understood // of an origin that is met without a tap; nil otherwise
+	stop  func()      // of that origin
 	mu    sync.Mutex
 	conns []*bytes.Buffer // in order of their arrival
 	ended sync.WaitGroup
 }
 
-func newTap(t testing.TB, to string, leaves *certs.Leaves) *tap {
+func newTap(t testing.TB, to net.Addr, leaves *certs.Leaves) *tap {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -79,7 +82,7 @@ type halfCloser interface{ CloseWrite() error }
 
 func (p *tap) relay(c net.Conn) {
 	defer c.Close()
-	o, err := net.Dial("tcp", p.to)
+	o, err := net.Dial(p.to.Network(), p.to.String())
 	if err != nil {
 		return
 	}
@@ -117,6 +120,7 @@ func (p *tap) forwarded(t testing.TB, out map[string][]request) {
 	if p.seen != nil {
 		// What a frame carries is one request for everybody: that the origin
 		// understands it is that it was forwarded.
+		p.stop()
 		maps.Copy(out, p.seen.all())
 		return
 	}
@@ -141,8 +145,19 @@ func name(authority string) string {
 
 // understood is what an origin's server made of what reached it.
 type understood struct {
-	mu sync.Mutex
-	by map[string][]request
+	mu      sync.Mutex
+	by      map[string][]request
+	serving sync.WaitGroup
+}
+
+// after ends a server whose clients have gone, and waits for all that it has
+// begun to serve.
+func (u *understood) after(s *http.Server, served <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	_ = errors.Join(s.Shutdown(ctx), s.Close()) // what it does not end it cuts
+	<-served
+	u.serving.Wait()
 }
 
 func (u *understood) add(r request) {
@@ -169,29 +184,31 @@ func http2Origin(t testing.TB, leaves *certs.Leaves) (p *tap, stop func() map[st
 	s.Protocols.SetHTTP2(true)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = s.ServeTLS(ln, "", "") }()
-	end := sync.OnceFunc(func() { _ = s.Close(); <-served })
+	end := sync.OnceFunc(func() { u.after(s, served) })
 	t.Cleanup(end)
-	return &tap{port: uint16(ln.Addr().(*net.TCPAddr).Port), ln: ln, seen: u}, func() map[string][]request { end(); return u.all() }
+	return &tap{port: uint16(ln.Addr().(*net.TCPAddr).Port), ln: ln, seen: u, stop: end}, func() map[string][]request { end(); return u.all() }
 }
 
 // ServeHTTP takes note of a request.
 func (u *understood) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	u.serving.Add(1)
+	defer u.serving.Done()
 	b, err := io.ReadAll(r.Body)
 	u.add(request{Method: r.Method, Target: r.RequestURI, Host: r.Host, Body: string(b), partial: err != nil})
 }
 
 // goOrigin serves with net/http.
-func goOrigin(t testing.TB) (address string, u *understood, stop func()) {
+func goOrigin(t testing.TB) (address net.Addr, stop func() map[string][]request) {
 	t.Helper()
-	u = &understood{by: map[string][]request{}}
+	u := &understood{by: map[string][]request{}}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	s := &http.Server{DisableGeneralOptionsHandler: true, ErrorLog: log.New(io.Discard, "", 0), Handler: u}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = s.Serve(ln) }()
-	stop = sync.OnceFunc(func() { _ = s.Close(); <-served })
-	t.Cleanup(stop)
-	return ln.Addr().String(), u, stop
+	end := sync.OnceFunc(func() { u.after(s, served) })
+	t.Cleanup(end)
+	return ln.Addr(), func() map[string][]request { end(); return u.all() }
 }
 
 const nginxConf = `
@@ -215,7 +232,7 @@ http {
 	large_client_header_buffers 8 64k;
 	keepalive_requests 100000;
 	server {
-		listen PORT;
+		listen unix:DIR/front;
 		location / { proxy_pass http://unix:DIR/sink; }
 	}
 	server {
@@ -226,9 +243,9 @@ http {
 }
 `
 
-// nginxOrigin starts nginx on a port of the loopback interface. What it
-// understood is read when it has stopped.
-func nginxOrigin(t testing.TB) (address string, stop func() map[string][]request) {
+// nginxOrigin starts nginx on a socket of its own. What it understood is read
+// when it has stopped.
+func nginxOrigin(t testing.TB) (address net.Addr, stop func() map[string][]request) {
 	t.Helper()
 	path, err := exec.LookPath("nginx")
 	if err != nil {
@@ -237,11 +254,8 @@ func nginxOrigin(t testing.TB) (address string, stop func() map[string][]request
 	dir, err := os.MkdirTemp("", "nginx") // short: it holds a socket
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	address = ln.Addr().String()
-	must(t, ln.Close())
-	conf := strings.NewReplacer("DIR", dir, "PORT", address).Replace(nginxConf)
+	address = &net.UnixAddr{Name: filepath.Join(dir, "front"), Net: "unix"}
+	conf := strings.ReplaceAll(nginxConf, "DIR", dir)
 	must(t, os.WriteFile(filepath.Join(dir, "conf"), []byte(conf), 0o600))
 	var said bytes.Buffer
 	cmd := exec.Command(path, "-p", dir, "-c", filepath.Join(dir, "conf"), "-e", filepath.Join(dir, "error.log"))
@@ -262,7 +276,7 @@ func nginxOrigin(t testing.TB) (address string, stop func() map[string][]request
 	})
 	t.Cleanup(end)
 	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		c, err := net.Dial("tcp", address)
+		c, err := net.Dial(address.Network(), address.String())
 		if err == nil {
 			_ = c.Close()
 			break
@@ -273,11 +287,26 @@ func nginxOrigin(t testing.TB) (address string, stop func() map[string][]request
 		}
 	}
 	return address, func() map[string][]request {
+		nginxCaughtUp(t, filepath.Join(dir, "sink"))
 		end()
 		text, err := os.ReadFile(filepath.Join(dir, "seen.log"))
 		must(t, err)
 		return nginxSaw(t, string(text))
 	}
+}
+
+// nginxCaughtUp waits for an answer of nginx, which by then has read, and so
+// logged, the end of every connection that ended before.
+func nginxCaughtUp(t testing.TB, socket string) {
+	t.Helper()
+	c, err := net.Dial("unix", socket)
+	must(t, err)
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(answerTime)) // an error comes again
+	_, err = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+	must(t, err)
+	_, err = io.ReadAll(c)
+	must(t, err)
 }
 
 // nginxSaw reads nginx's log, in which it escapes what is not printable.
