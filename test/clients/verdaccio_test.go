@@ -4,11 +4,13 @@ package clients_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -31,12 +33,9 @@ packages: { "**": { access: $authenticated, publish: $authenticated } }
 log: { type: stdout, format: json, level: warn }
 `
 	must(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o600))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	address := l.Addr().String()
-	must(t, l.Close())
+	socket := filepath.Join(dir, "socket")
 	var said bytes.Buffer
-	cmd := exec.Command("node", filepath.Join(modules, "verdaccio", "bin", "verdaccio"), "--config", filepath.Join(dir, "config.yaml"), "--listen", address)
+	cmd := exec.Command("node", filepath.Join(modules, "verdaccio", "bin", "verdaccio"), "--config", filepath.Join(dir, "config.yaml"), "--listen", "unix:"+socket)
 	cmd.Stdout, cmd.Stderr = &said, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	must(t, cmd.Start())
@@ -47,10 +46,21 @@ log: { type: stdout, format: json, level: warn }
 			t.Logf("verdaccio said:\n%s", &said)
 		}
 	})
-	to := &url.URL{Scheme: "http", Host: address}
-	s.value = register(t, to)
-	publish(t, to, s.value, dir)
-	origin(s.host).SetHandler(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+	to := &url.URL{Scheme: "http", Host: "registry"}
+	over := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	t.Cleanup(over.CloseIdleConnections)
+	s.value = register(t, to, &http.Client{Transport: over})
+	front := httptest.NewServer(&httputil.ReverseProxy{Transport: over, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(to)
+		r.Out.Host = r.In.Host
+	}})
+	t.Cleanup(front.Close)
+	at, err := url.Parse(front.URL)
+	must(t, err)
+	publish(t, at, s.value, dir)
+	origin(s.host).SetHandler(&httputil.ReverseProxy{Transport: over, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(to)
 		r.Out.Host = s.host // it names its tarballs after it
 		r.Out.Header.Set("X-Forwarded-Proto", "https")
@@ -58,7 +68,7 @@ log: { type: stdout, format: json, level: warn }
 }
 
 // register makes a user, once the registry answers, and returns its token.
-func register(t *testing.T, to *url.URL) string {
+func register(t *testing.T, to *url.URL, client *http.Client) string {
 	t.Helper()
 	body, err := json.Marshal(map[string]string{"name": "build", "password": "of-the-lab-alone"})
 	must(t, err)
@@ -67,7 +77,7 @@ func register(t *testing.T, to *url.URL) string {
 		req, err := http.NewRequest(http.MethodPut, to.String()+"/-/user/org.couchdb.user:build", bytes.NewReader(body))
 		must(t, err)
 		req.Header.Set("Content-Type", "application/json")
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := client.Do(req)
 		if err != nil {
 			last = err
 			continue
