@@ -5,6 +5,7 @@ package audit_test
 import (
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"regexp"
@@ -146,7 +147,8 @@ func sending(method, url, body string, lines ...string) provocation {
 func writing(address, bytes string) provocation {
 	return provocation{try: func(t *testing.T, s *lab.Sandbox) {
 		w := s.Plain(t, address)
-		w.Send(t, bytes)
+		_ = w.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		_, _ = io.WriteString(w, bytes) // what is refused as a connection is not waited for long
 		w.Rest(t, 10*time.Second)
 	}}
 }
