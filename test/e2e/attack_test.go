@@ -67,11 +67,16 @@ func sendRaw(w *lab.Watch, list [][]byte) error {
 		return err
 	}
 	defer unix.Close(fd6)
+	full := 1000 // times that what was sent before may be waited for
 	for _, p := range list {
-		if p[0]>>4 == 4 {
-			_ = unix.Sendto(fd4, p, unix.MSG_DONTWAIT, &unix.SockaddrInet4{Addr: w.IP4.As4()}) // refused is well
-		} else {
-			_ = unix.Sendto(fd6, p, unix.MSG_DONTWAIT, &unix.SockaddrInet6{Addr: w.IP6.As16()})
+		fd, to := fd4, unix.Sockaddr(&unix.SockaddrInet4{Addr: w.IP4.As4()})
+		if p[0]>>4 == 6 {
+			fd, to = fd6, &unix.SockaddrInet6{Addr: w.IP6.As16()}
+		}
+		err := unix.Sendto(fd, p, unix.MSG_DONTWAIT, to) // refused is well
+		for ; (err == unix.EAGAIN || err == unix.ENOBUFS) && full > 0; full-- {
+			time.Sleep(time.Millisecond)
+			err = unix.Sendto(fd, p, unix.MSG_DONTWAIT, to)
 		}
 	}
 	return nil

@@ -136,6 +136,9 @@ func silent(t *testing.T, names ...string) {
 	}
 }
 
+// patience is how long a machine that is busy may take for what has no bound.
+const patience = 30 * time.Second
+
 // within says whether f came true in time.
 func within(wait time.Duration, f func() bool) bool {
 	deadline := time.Now().Add(wait)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"sallyport/audit"
 	"sallyport/test/lab"
@@ -75,10 +74,10 @@ func TestRunFollowsAPolicyOfOthers(t *testing.T) {
 	dir := ownFolder(t, 0, map[string]string{"others.hcl": "group \"others\" {}\n"})
 	others, mark := filepath.Join(dir, "others.hcl"), ownFolder(t, lab.Nobody, nil)
 	o := withKey(lab.Nobody, "sandbox \"dev\" { use = [\"others\"] }\n", "sh", "-c",
-		`touch "$0/begun"; for i in $(seq 200); do getent hosts follow.own.test && exit 0; sleep 0.1; done; exit 9`, mark)
+		`touch "$0/begun"; for i in $(seq 900); do getent hosts follow.own.test && exit 0; sleep 0.1; done; exit 9`, mark)
 	o.Flags = append(o.Flags, "--policy", others, "--share", mark, "--denied", "nxdomain")
 	go func() {
-		within(30*time.Second, func() bool { _, err := os.Stat(filepath.Join(mark, "begun")); return err == nil })
+		within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(mark, "begun")); return err == nil })
 		_ = os.WriteFile(others, []byte("group \"others\" {\n  allow \"follow.own.test\" {}\n}\n"), 0o644) // else the command ends with 9
 	}()
 	r := l.Run(t, o)
@@ -95,7 +94,7 @@ func TestRunSendsNothingThatItShows(t *testing.T) {
 	host := "late.own.test"
 	dir := ownFolder(t, 0, map[string]string{"others.hcl": keyed("own.test"), "key": shown})
 	others, mark := filepath.Join(dir, "others.hcl"), ownFolder(t, lab.Nobody, nil)
-	o := withKey(lab.Nobody, "group \"none\" {}\n", "sh", "-c", `touch "$0/begun"; for i in $(seq 200); do getent hosts follow.late.test && break; sleep 0.1; done
+	o := withKey(lab.Nobody, "group \"none\" {}\n", "sh", "-c", `touch "$0/begun"; for i in $(seq 900); do getent hosts follow.late.test && break; sleep 0.1; done
 cat "$1"; echo " $LATE_KEY"
 curl -sS https://HOST/file -H 'X-Api-Key: $FROM_FILE'; curl -sS https://HOST/env -H 'X-Api-Key: $FROM_ENV'`, mark, filepath.Join(dir, "key"))
 	o.Argv[2] = strings.ReplaceAll(o.Argv[2], "HOST", host)
@@ -108,7 +107,7 @@ curl -sS https://HOST/file -H 'X-Api-Key: $FROM_FILE'; curl -sS https://HOST/env
 	next = strings.Replace(next, `inject    = ["API_KEY"]`, `inject    = ["API_KEY", "FROM_FILE", "FROM_ENV"]`, 1)
 	next = strings.Replace(next, "sandbox \"dev\" {", "sandbox \"dev\" {\n  allow \"follow.late.test\" {}", 1)
 	go func() {
-		within(30*time.Second, func() bool { _, err := os.Stat(filepath.Join(mark, "begun")); return err == nil })
+		within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(mark, "begun")); return err == nil })
 		_ = os.WriteFile(others, []byte(next), 0o644) // else no name is found, and inForce tells
 	}()
 	r := l.Run(t, o)

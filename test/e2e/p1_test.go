@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -43,9 +42,15 @@ func TestP1OnlyWayOut(t *testing.T) {
 func p1Control(t *testing.T) {
 	l := begin(t)
 	w := l.Watch(t)
+	// What is sent before a link knows an address waits, and only so much of it.
+	knock(l.GW, "udp", w.IP4, 9)
+	knock(l.GW, "udp", w.IP6, 9)
+	if !within(patience, func() bool { return w.Packets(t) >= 2 }) {
+		t.Fatal("the host has no way to the watch")
+	}
 	attackWith(t, l.GW, w, everyProtocol(w, netip.MustParseAddr(lab.Uplink6)))
 	const datagrams, connections, protocols = 20, 20, 2 * 200
-	if !within(5*time.Second, func() bool { return w.Packets(t) >= datagrams+connections+protocols }) {
+	if !within(patience, func() bool { return w.Packets(t) >= datagrams+connections+protocols }) {
 		t.Fatalf("only %d packets of the gateway's host were counted", w.Packets(t))
 	}
 }

@@ -127,7 +127,7 @@ func p3Search(t *testing.T, user string, uid int) {
 	}
 	o := withKey(uid, v.policy, "sh", "-c", `
 for k in "$KEY_ENV" "$KEY_FILE" "$KEY_EXEC"; do curl -sS https://`+host+`/ -H "Authorization: Bearer $k"; echo; done
-PLANTED=`+marker+` sleep 60 & echo `+marker+` >planted
+PLANTED=`+marker+` sleep 600 & echo `+marker+` >planted
 `+world.probe+` search `+args+` -- "$HOME" `+v.dir+` `+state+` `+l.Dir+`; kill %1`)
 	o.State = state
 	o.Env = []string{"REAL_KEY=" + v.values["ENV"], "COPY_OF_REAL=Bearer " + v.values["ENV"], "MINT=" + v.values["EXEC"], "PROBE_SOCKETS=" + strings.Join(sockets, " ")}
@@ -207,7 +207,7 @@ func TestP3NoCoreDump(t *testing.T) {
 			l := begin(t)
 			host := "core-" + user + ".p3.test"
 			v := newVault(t, uid, host)
-			o := withKey(uid, v.policy, "sh", "-c", `curl -sS -o /dev/null https://`+host+`/ -H "Authorization: Bearer $KEY_ENV"; touch ready; sleep 60`)
+			o := withKey(uid, v.policy, "sh", "-c", `curl -sS -o /dev/null https://`+host+`/ -H "Authorization: Bearer $KEY_ENV"; touch ready; sleep 600`)
 			o.Env = []string{"REAL_KEY=" + v.values["ENV"], "MINT=" + v.values["EXEC"], "GOTRACEBACK=crash"}
 			r := l.Begin(t, o)
 			if !within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(r.Dir(), "ready")); return err == nil }) {
@@ -235,14 +235,14 @@ func TestP3GatewayCannotBeRead(t *testing.T) {
 	l := begin(t)
 	const host = "outside.p3.test"
 	v := newVault(t, lab.Nobody, host)
-	o := withKey(lab.Nobody, v.policy, "sh", "-c", `curl -sS -o /dev/null https://`+host+`/ -H "Authorization: Bearer $KEY_ENV"; touch ready; sleep 60`)
+	o := withKey(lab.Nobody, v.policy, "sh", "-c", `curl -sS -o /dev/null https://`+host+`/ -H "Authorization: Bearer $KEY_ENV"; touch ready; sleep 600`)
 	o.Env = []string{"REAL_KEY=" + v.values["ENV"], "MINT=" + v.values["EXEC"]}
 	b := l.Begin(t, o)
 	if !within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(b.Dir(), "ready")); return err == nil }) {
 		t.Fatal("the command did not come so far")
 	}
 	marker := "PLANTED-" + l.Unique("marker")
-	planted := exec.Command("sleep", "60")
+	planted := exec.Command("sleep", "600")
 	planted.Env = []string{"PLANTED=" + marker}
 	search := exec.Command(world.probe, "search", covered("ENV", v.values["ENV"]), covered("EXEC", v.values["EXEC"]), covered("MARKER", marker))
 	var out strings.Builder

@@ -207,7 +207,7 @@ func stays(t *testing.T, when string, all []*held) {
 	for _, h := range all {
 		before := h.moved.Load()
 		moves := h.name != "idle connection" && h.name != "websocket h2"
-		if !within(5*time.Second, func() bool { return !h.alive() || !moves || h.moved.Load() > before }) || !h.alive() {
+		if !within(patience, func() bool { return !h.alive() || !moves || h.moved.Load() > before }) || !h.alive() {
 			t.Errorf("%s: %s to %s did not go on", when, h.name, h.host)
 		}
 	}
@@ -289,7 +289,7 @@ func p7Recorded(t *testing.T, g *lab.Gateway, live []*held) {
 			}
 			return got
 		}
-		if !within(8*time.Second, func() bool { return count() >= n }) {
+		if !within(patience, func() bool { return count() >= n }) {
 			t.Errorf("%s: %d ends as revoked are recorded, not %d", key, count(), n)
 		}
 	}
