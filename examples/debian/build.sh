@@ -42,7 +42,7 @@ Package: sallyport
 Version: $version
 Architecture: $architecture
 Maintainer: sallyport maintainers <maintainers@sallyport.example>
-Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)
+Installed-Size: $(du -sk --apparent-size --exclude=DEBIAN "$root" | cut -f1)
 Recommends: ca-certificates
 Suggests: docker.io | podman
 Section: net
