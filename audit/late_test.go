@@ -27,8 +27,9 @@ func late(t *testing.T, l *Log, host string) {
 func TestLaterRidesWithTheNext(t *testing.T) {
 	c := newClock()
 	l := openTest(t, Options{Now: c.Now})
-	l.late.Stop() // it must not be that which writes them
-	l.lateSoon = true
+	l.mu.Lock()
+	l.lateSoon = true // it must not be the timer that writes them
+	l.mu.Unlock()
 	write(t, l, "first.test")
 	groups := l.Stats().Groups
 	var handed []time.Time
@@ -71,6 +72,9 @@ func TestLaterIsWrittenByItself(t *testing.T) {
 	l.lateSoon = true // nothing comes for them
 	l.mu.Unlock()
 	for i := range maxLate {
+		if i == maxLate/2 {
+			time.Sleep(2 * lateMost) // however long that takes
+		}
 		late(t, l, fmt.Sprintf("h%d.test", i))
 	}
 	if n := len(lines(t, dir)); n != maxLate {

@@ -95,6 +95,7 @@ func openLog(o Options, open opener) (*Log, error) {
 		group: &group{}, late: time.NewTimer(lateMost),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
+	l.late.Stop() // nothing is late yet
 	err = l.recover()
 	if err == nil {
 		err = l.startPace()
