@@ -145,7 +145,7 @@ func TestLaterWithManyWriters(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	l.flushLate()
+	eventually(t, "writing of all", func() bool { return l.Stats().Records == 2*writers*each })
 	events := checkChain(t, lines(t, l.o.Dir))
 	decided, ended := map[string]bool{}, 0
 	for i, e := range events {
