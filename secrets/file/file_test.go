@@ -95,6 +95,10 @@ func TestSEC05Fetch(t *testing.T) {
 	})
 }
 
+// quiet is how long nothing comes that belongs to a change: what was gathered
+// while it settled may have to wait for a processor.
+const quiet = 15 * settle
+
 // watching starts a watch and returns a function that waits for the next
 // change and one that says that none came.
 func watching(t *testing.T, path string) (next, none func(what string)) {
@@ -116,7 +120,7 @@ func watching(t *testing.T, path string) (next, none func(what string)) {
 			select {
 			case <-changes:
 				continue
-			case <-time.After(5 * settle):
+			case <-time.After(quiet):
 			}
 			return
 		}
@@ -126,7 +130,7 @@ func watching(t *testing.T, path string) (next, none func(what string)) {
 		select {
 		case <-changes:
 			t.Errorf("%s: taken for a change", what)
-		case <-time.After(5 * settle):
+		case <-time.After(quiet):
 		}
 	}
 	return next, none
