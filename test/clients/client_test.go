@@ -37,6 +37,7 @@ type site struct {
 	host, blocked string
 	value         string // of API_KEY
 	dir           string // that sandboxes see
+	before        int    // requests that host had received
 }
 
 // clients are all that are tried.
@@ -69,6 +70,7 @@ func (c client) try(t *testing.T) {
 	if c.serve != nil {
 		c.serve(t, s)
 	}
+	s.before = len(origin(s.host).Requests())
 	r := c.run(t, s)
 	failed := func(format string, args ...any) {
 		t.Helper()
@@ -154,7 +156,7 @@ func (c client) received(t *testing.T, s *site, failed func(string, ...any)) {
 		want = c.auth(s.value)
 	}
 	found := false
-	for _, q := range origin(s.host).Requests() {
+	for _, q := range origin(s.host).Requests()[s.before:] {
 		got := strings.Join(q.Header["Authorization"], "|")
 		if got != want && got != "" {
 			failed("%s received Authorization %q, not %q", s.host, got, want)
