@@ -29,6 +29,7 @@ type captures struct {
 	open    map[string]*openCapture  // by key: "netns ID" or "interface NAME"; nil after close
 	held    map[string]chan struct{} // containers that are being changed, or looked at; closed when that is over
 	asking  map[string]*bool         // containers that an engine is being asked about; set when its answer is void
+	late    map[string]bool          // sandboxes of containers that had gone at the last look; of watchEnds alone
 	serving bool
 }
 

@@ -26,21 +26,30 @@ func (c *captures) watchEnds(ctx context.Context) error {
 	}
 }
 
+// endGone ends what has gone. Of a container its engine tells how it ended, or a
+// hook ends it, which fails where nothing is left to end: one is left to them
+// until the next look.
 func (c *captures) endGone() {
 	own, err := namespaceOf("/proc/self/ns/net")
 	if err != nil {
 		c.st.settings.log.Error("namespaces that have ended cannot be told", "error", err)
 		return
 	}
+	late := map[string]bool{}
 	for _, a := range c.attachments() {
 		// While the gateway has sockets in it no other namespace has its inode.
 		if at, err := namespaceOf(a.NetNS); err == nil && at.Dev == own.Dev && at.Ino == a.Inode {
+			continue
+		}
+		if a.Container != "" && !c.late[a.ID] {
+			late[a.ID] = true
 			continue
 		}
 		if err := c.endAttached(a.ID, "the namespace has ended", false); err != nil {
 			c.st.settings.log.Warn("sandbox of a namespace that has ended was not ended", "sandbox", a.Sandbox, "netns", a.NetNS, "error", err)
 		}
 	}
+	c.late = late
 }
 
 // attachments are the namespaces that are attached now.
