@@ -76,9 +76,9 @@ func (g *Gateway) serveConn(ctx context.Context, nc net.Conn, in *Inbound) {
 		c.refuse(policy.Decision{Reason: policy.ConnectionLimit, Message: "the sandbox holds too many connections at once"})
 		return
 	}
-	if !g.opened.add(c) {
+	if err := g.opened.add(c); err != nil {
 		out()
-		c.client.reset() // the gateway has ended
+		c.turnAway(err)
 		return
 	}
 	c.client.whenClosed(out)

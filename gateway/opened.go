@@ -1,6 +1,13 @@
 package gateway
 
-import "sync"
+import (
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"sallyport/policy"
+)
 
 // opened is the connections of sandboxes, from the moment it is known whose
 // they are until they are closed.
@@ -8,36 +15,69 @@ type opened struct {
 	mu    sync.Mutex
 	conns map[*conn]struct{}
 	ended bool
-	gone  sync.WaitGroup // of conns, when everything about their close is told
+	lives map[string]time.Time // sandboxes whose life has ended a while ago at most, by ID, and when
+	gone  sync.WaitGroup       // of conns, when everything about their close is told
 }
 
-// add takes c in, or says that the gateway has ended.
-func (o *opened) add(c *conn) bool {
+// errEnded is why no connection is taken in any more.
+var errEnded = errors.New("the gateway has ended")
+
+// errForgotten is why a connection is not taken in that was a sandbox's whose
+// life ended in that moment.
+var errForgotten = errors.New("the sandbox has ended")
+
+// forgottenFor is longer than it takes from whose a connection is to its being
+// taken in. An ID is of one life, and does not come again.
+const forgottenFor = 10 * time.Minute
+
+// add takes c in, or says why it is too late for that.
+func (o *opened) add(c *conn) error {
 	o.mu.Lock()
-	ended := o.ended
-	if !ended {
-		if o.conns == nil {
-			o.conns = map[*conn]struct{}{}
+	_, forgotten := o.lives[c.sandbox.ID]
+	if o.ended || forgotten {
+		defer o.mu.Unlock()
+		if o.ended {
+			return errEnded
 		}
-		o.conns[c] = struct{}{}
-		o.gone.Add(1)
+		return errForgotten
 	}
+	if o.conns == nil {
+		o.conns = map[*conn]struct{}{}
+	}
+	o.conns[c] = struct{}{}
+	o.gone.Add(1)
 	o.mu.Unlock()
-	if ended {
-		return false
-	}
 	c.client.whenClosed(func() {
 		o.mu.Lock()
 		delete(o.conns, c)
 		o.mu.Unlock()
 		o.gone.Done()
 	})
-	return true
+	return nil
+}
+
+// turnAway ends a connection that add did not take in. At the end of the
+// gateway that is no attempt any more.
+func (c *conn) turnAway(err error) {
+	if errors.Is(err, errForgotten) {
+		c.g.states.Delete(c.sandbox.ID)
+		c.refuse(policy.Decision{Reason: policy.UnknownSandbox, Message: err.Error()})
+		return
+	}
+	c.client.reset()
 }
 
 // resetSandbox resets the connections of one life of a sandbox, also those
-// that are only read or refused.
+// that are only read or refused, and lets no more of it in.
 func (o *opened) resetSandbox(id string) {
+	now := time.Now()
+	o.mu.Lock()
+	if o.lives == nil {
+		o.lives = map[string]time.Time{}
+	}
+	maps.DeleteFunc(o.lives, func(_ string, at time.Time) bool { return now.Sub(at) > forgottenFor })
+	o.lives[id] = now
+	o.mu.Unlock()
 	o.resetWhere(func(c *conn) bool { return c.sandbox.ID == id })
 }
 

@@ -259,9 +259,9 @@ func (p *proxied) open(sb *identity.Sandbox, host string, port uint16, as tunnel
 		c.refuseTunnel(t, policy.Decision{Reason: policy.ConnectionLimit, Message: "the sandbox holds too many connections at once"})
 		return
 	}
-	if !p.g.opened.add(c) {
+	if err := p.g.opened.add(c); err != nil {
 		out()
-		c.client.reset() // the gateway has ended
+		c.turnAway(err)
 		return
 	}
 	c.client.whenClosed(out)

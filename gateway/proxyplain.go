@@ -120,10 +120,10 @@ func (p *proxied) bind(front, c *conn) *policy.Decision {
 	}
 	p.known()
 	p.sandbox, front.sandbox = c.sandbox, c.sandbox
-	if !p.g.opened.add(front) {
+	if err := p.g.opened.add(front); err != nil {
 		out()
 		front.client.reset()
-		return deny(policy.Revoked, "the gateway is stopping")
+		return deny(policy.Revoked, err.Error())
 	}
 	front.client.whenClosed(out)
 	return nil

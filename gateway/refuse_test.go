@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 
 	"sallyport/audit"
 	"sallyport/certs"
+	"sallyport/gateway/identity"
 	"sallyport/gateway/upstream"
 	"sallyport/policy"
 	"sallyport/test/virtual"
@@ -299,6 +301,32 @@ func TestForget(t *testing.T) {
 	l.g.Forget(l.sandbox.ID)
 	for _, c := range conns {
 		ended(t, c, cutWithin)
+	}
+}
+
+// TestForgottenMeanwhile: a connection is not served whose sandbox ends between
+// the moment that it is known whose it is and that it is taken in.
+func TestForgottenMeanwhile(t *testing.T) {
+	l := newLab(t)
+	o := l.origin(t, "http/1.1")
+	l.allow("api.test", o.port)
+	l.load()
+	other, left := net.Pipe()
+	defer other.Close()
+	in := &Inbound{Identify: func(netip.Addr) (*identity.Sandbox, bool) {
+		l.g.Forget(l.sandbox.ID)
+		return l.sandbox, true
+	}}
+	must(t, other.SetReadDeadline(time.Now().Add(20*time.Second)))
+	go l.g.serveConn(t.Context(), left, in)
+	if _, err := other.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Fatalf("it is not ended: %v", err)
+	}
+	l.await(t, "its refusal", func(e *audit.Event) bool {
+		return e.Kind == audit.KindConn && e.Verdict == "deny" && e.Reason == string(policy.UnknownSandbox)
+	})
+	if n := l.g.Open(); n != 0 {
+		t.Errorf("%d connections are open", n)
 	}
 }
 
