@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"maps"
 	"sync"
 	"time"
 
@@ -15,8 +14,11 @@ type opened struct {
 	mu    sync.Mutex
 	conns map[*conn]struct{}
 	ended bool
-	lives map[string]time.Time // sandboxes whose life has ended a while ago at most, by ID, and when
-	gone  sync.WaitGroup       // of conns, when everything about their close is told
+	gone  sync.WaitGroup // of conns, when everything about their close is told
+
+	// IDs of sandboxes whose life has ended: lately, and before that.
+	forgotten, before map[string]bool
+	turned            time.Time // since when forgotten has been the later
 }
 
 // errEnded is why no connection is taken in any more.
@@ -26,22 +28,22 @@ var errEnded = errors.New("the gateway has ended")
 // life ended in that moment.
 var errForgotten = errors.New("the sandbox has ended")
 
-// forgottenFor is longer than it takes from whose a connection is to its being
-// taken in. An ID is of one life, and does not come again.
+// forgottenFor is how long an ID is kept at least: longer than it takes from
+// whose a connection is to its being taken in. An ID is of one life, and does
+// not come again.
 const forgottenFor = 10 * time.Minute
 
 // add takes c in, or says why it is too late for that.
 func (o *opened) add(c *conn) error {
 	o.mu.Lock()
-	_, forgotten := o.lives[c.sandbox.ID]
-	if o.ended || forgotten {
-		defer o.mu.Unlock()
-		if o.ended {
-			return errEnded
-		}
+	switch id := c.sandbox.ID; {
+	case o.ended:
+		o.mu.Unlock()
+		return errEnded
+	case o.forgotten[id] || o.before[id]:
+		o.mu.Unlock()
 		return errForgotten
-	}
-	if o.conns == nil {
+	case o.conns == nil:
 		o.conns = map[*conn]struct{}{}
 	}
 	o.conns[c] = struct{}{}
@@ -70,13 +72,11 @@ func (c *conn) turnAway(err error) {
 // resetSandbox resets the connections of one life of a sandbox, also those
 // that are only read or refused, and lets no more of it in.
 func (o *opened) resetSandbox(id string) {
-	now := time.Now()
 	o.mu.Lock()
-	if o.lives == nil {
-		o.lives = map[string]time.Time{}
+	if now := time.Now(); o.forgotten == nil || now.Sub(o.turned) > forgottenFor {
+		o.before, o.forgotten, o.turned = o.forgotten, map[string]bool{}, now
 	}
-	maps.DeleteFunc(o.lives, func(_ string, at time.Time) bool { return now.Sub(at) > forgottenFor })
-	o.lives[id] = now
+	o.forgotten[id] = true
 	o.mu.Unlock()
 	o.resetWhere(func(c *conn) bool { return c.sandbox.ID == id })
 }
