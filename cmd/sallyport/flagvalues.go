@@ -47,111 +47,66 @@ func (f spanFlag) String() string {
 	return f.to.String()
 }
 
-// wordFlag is the value of a flag that chooses: empty, as of a variable that is
-// not set, would choose everything.
-type wordFlag struct{ to *string }
-
-// wordVar adds a flag whose value is not empty.
-func wordVar(fs *pflag.FlagSet, to *string, name, what string) { fs.Var(wordFlag{to}, name, what) }
+// checkedFlag is the value of a flag that takes some words and no others.
+type checkedFlag struct {
+	to    *string
+	kind  string
+	check func(string) error
+}
 
 // Set takes the value.
-func (f wordFlag) Set(s string) error {
-	if s == "" {
-		return errors.New("the value is empty")
+func (f checkedFlag) Set(s string) error {
+	if err := f.check(s); err != nil {
+		return err
 	}
 	*f.to = s
 	return nil
 }
 
 // Type is shown in the help.
-func (f wordFlag) Type() string { return "string" }
+func (f checkedFlag) Type() string { return f.kind }
 
 // String is the default in the help.
-func (f wordFlag) String() string {
+func (f checkedFlag) String() string {
 	if f.to == nil {
 		return ""
 	}
 	return *f.to
 }
 
-// choiceFlag is the value of a flag that is one of few words.
-type choiceFlag struct {
-	to *string
-	of []string
+// wordVar adds a flag whose value is not empty: it chooses, and empty, as of a
+// variable that is not set, would choose everything.
+func wordVar(fs *pflag.FlagSet, to *string, name, what string) {
+	fs.Var(checkedFlag{to, "string", func(s string) error {
+		if s == "" {
+			return errors.New("the value is empty")
+		}
+		return nil
+	}}, name, what)
 }
 
 // choiceVar adds a flag whose value is one of of; the first is the default.
 func choiceVar(fs *pflag.FlagSet, to *string, name, short, what string, of ...string) {
 	*to = of[0]
-	fs.VarP(choiceFlag{to, of}, name, short, what+": "+strings.Join(of, ", "))
+	list := strings.Join(of, ", ")
+	fs.VarP(checkedFlag{to, "string", func(s string) error {
+		if !slices.Contains(of, s) {
+			return errors.New("want one of " + list)
+		}
+		return nil
+	}}, name, short, what+": "+list)
 }
 
-// Set takes the value.
-func (f choiceFlag) Set(s string) error {
-	if !slices.Contains(f.of, s) {
-		return errors.New("want one of " + strings.Join(f.of, ", "))
-	}
-	*f.to = s
-	return nil
-}
-
-// Type is shown in the help.
-func (choiceFlag) Type() string { return "string" }
-
-// String is the default in the help.
-func (f choiceFlag) String() string {
-	if f.to == nil {
-		return ""
-	}
-	return *f.to
-}
-
-// hostPortFlag is the value of a flag for where something listens.
-type hostPortFlag struct{ to *string }
-
-// hostPortVar adds a flag for host:port.
+// hostPortVar adds a flag for where something listens.
 func hostPortVar(fs *pflag.FlagSet, to *string, name, what string) {
-	fs.Var(hostPortFlag{to}, name, what)
+	fs.Var(checkedFlag{to, "address:port", func(s string) error {
+		host, port, err := net.SplitHostPort(s)
+		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || host == "" || n == 0 {
+			return errors.New("want address:port, such as 127.0.0.1:3128 or [::1]:3128")
+		}
+		return nil
+	}}, name, what)
 }
-
-// Set takes the value.
-func (f hostPortFlag) Set(s string) error {
-	host, port, err := net.SplitHostPort(s)
-	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || host == "" || n == 0 {
-		return errors.New("want address:port, such as 127.0.0.1:3128 or [::1]:3128")
-	}
-	*f.to = s
-	return nil
-}
-
-// Type is shown in the help.
-func (hostPortFlag) Type() string { return "address:port" }
-
-// String is the default in the help.
-func (f hostPortFlag) String() string {
-	if f.to == nil {
-		return ""
-	}
-	return *f.to
-}
-
-// environFlag is the value of a repeatable flag that sets or unsets variables.
-type environFlag struct{ to *[]string }
-
-// Set adds one variable.
-func (f environFlag) Set(s string) error {
-	if name, _, _ := strings.Cut(s, "="); name == "" {
-		return errors.New("want NAME=VALUE to set a variable, or NAME to unset it")
-	}
-	*f.to = append(*f.to, s)
-	return nil
-}
-
-// Type is shown in the help.
-func (environFlag) Type() string { return "NAME=VALUE" }
-
-// String is the default in the help.
-func (environFlag) String() string { return "" }
 
 // knowTopics makes a word that is no command wrong usage of help, too.
 func knowTopics(root *cobra.Command) {
@@ -200,28 +155,47 @@ func knowSubcommands(cmd *cobra.Command) {
 	}
 }
 
-// varsFlag is the value of a repeatable flag that gives variables.
-type varsFlag struct{ to *[]string }
-
-// varsVar adds the flag for the variables of a policy.
-func varsVar(fs *pflag.FlagSet, to *[]string) {
-	fs.Var(varsFlag{to}, "var", "NAME=VALUE for a variable block of the policy (repeatable)")
+// checkedList is the value of a repeatable flag that takes some words and no
+// others.
+type checkedList struct {
+	to    *[]string
+	check func(string) error
 }
 
-// Set adds one variable.
-func (f varsFlag) Set(s string) error {
-	if name, _, ok := strings.Cut(s, "="); !ok || name == "" {
-		return errors.New("want NAME=VALUE, such as --var stage=test")
+// Set adds one word.
+func (f checkedList) Set(s string) error {
+	if err := f.check(s); err != nil {
+		return err
 	}
 	*f.to = append(*f.to, s)
 	return nil
 }
 
 // Type is shown in the help.
-func (varsFlag) Type() string { return "NAME=VALUE" }
+func (checkedList) Type() string { return "NAME=VALUE" }
 
 // String is the default in the help.
-func (varsFlag) String() string { return "" }
+func (checkedList) String() string { return "" }
+
+// varsVar adds the flag for the variables of a policy.
+func varsVar(fs *pflag.FlagSet, to *[]string) {
+	fs.Var(checkedList{to, func(s string) error {
+		if name, _, ok := strings.Cut(s, "="); !ok || name == "" {
+			return errors.New("want NAME=VALUE, such as --var stage=test")
+		}
+		return nil
+	}}, "var", "NAME=VALUE for a variable block of the policy (repeatable)")
+}
+
+// environVar adds the flag for variables of the sandbox's environment.
+func environVar(fs *pflag.FlagSet, to *[]string) {
+	fs.Var(checkedList{to, func(s string) error {
+		if name, _, _ := strings.Cut(s, "="); name == "" {
+			return errors.New("want NAME=VALUE to set a variable, or NAME to unset it")
+		}
+		return nil
+	}}, "env", "set NAME=VALUE in the sandbox, or unset NAME (repeatable)")
+}
 
 // generationFlag is the value of a flag that names a generation of the policy;
 // nil: none is named.

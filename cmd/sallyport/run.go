@@ -70,7 +70,7 @@ not be made.`,
 	fs.StringVar(&f.state, "state", "", "folder for CA, keys and logs")
 	spanVar(fs, &f.timeout, "timeout", "end the command after this long (0: never)")
 	fs.StringArrayVar(&f.share, "share", nil, "give a path below /run, /tmp or /dev back to the sandbox (repeatable)")
-	fs.Var(environFlag{&f.env}, "env", "set NAME=VALUE in the sandbox, or unset NAME (repeatable)")
+	environVar(fs, &f.env)
 	fs.BoolVar(&f.report, "report", false, "let through what policy denies, and record it")
 	fs.BoolVar(&f.quiet, "quiet", false, "do not say at the end how much was blocked, or that the time was up")
 	choiceVar(fs, &f.logLevel, "log-level", "", "operational log on stderr", "error", "warn", "info", "debug", "trace")

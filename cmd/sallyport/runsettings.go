@@ -62,7 +62,7 @@ func deniedMode(s string) (gateway.DeniedMode, error) {
 	case "nxdomain":
 		return gateway.NXDomain, nil
 	}
-	return 0, &exit{code: exitUsage, err: fmt.Errorf("denied: %q is none of explain, refused, nxdomain", s)}
+	return 0, fmt.Errorf("denied: %q is none of explain, refused, nxdomain", s)
 }
 
 func parseHosts(list []string) (map[string][]netip.Addr, error) {
