@@ -124,7 +124,7 @@ func TestDeliveryIsAtLeastOnce(t *testing.T) {
 	if len(hosts) < 30 {
 		t.Fatalf("only %d denials were recorded", len(hosts))
 	}
-	if !within(90*time.Second, func() bool { return len(f.missing(hosts)) == 0 }) {
+	if !lab.Within(90*time.Second, func() bool { return len(f.missing(hosts)) == 0 }) {
 		t.Errorf("no notice of %v", f.missing(hosts))
 	}
 }

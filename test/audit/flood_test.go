@@ -127,7 +127,7 @@ sandbox "good" {
 // told counts what the log tells of the flood: attempts of each kind, and
 // records. What is folded comes within a second or two.
 func (f *flooded) told(t *testing.T, enough func(attempts map[audit.Kind]int) bool) (attempts map[audit.Kind]int, records int) {
-	within(15*time.Second, func() bool {
+	lab.Within(15*time.Second, func() bool {
 		time.Sleep(200 * time.Millisecond)
 		attempts, records = map[audit.Kind]int{}, 0
 		for e, err := range audit.Read(t.Context(), []string{f.g.State + "/audit"}, audit.Filter{Sandbox: "bad", Blocked: true}) {

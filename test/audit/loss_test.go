@@ -145,7 +145,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	fill()
-	if !within(20*time.Second, func() bool { a.one(t); return a.no["audit_unavailable"]+a.no["none"] > 3 }) {
+	if !lab.Within(20*time.Second, func() bool { a.one(t); return a.no["audit_unavailable"]+a.no["none"] > 3 }) {
 		t.Fatalf("a full disk stopped nothing: %+v", a.no)
 	}
 	before := len(l.Origins.Host(host).Requests())
@@ -156,7 +156,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("%d requests left without a record", after-before)
 	}
 	must(t, os.Remove(ballast))
-	if !within(20*time.Second, func() bool { return a.one(t) == "" }) {
+	if !lab.Within(20*time.Second, func() bool { return a.one(t) == "" }) {
 		t.Fatalf("no recovery without a restart: %+v\n%s", a.no, g.Stderr())
 	}
 	dir := filepath.Join(state, "audit")
@@ -189,7 +189,7 @@ func TestReadOnlyFileSystem(t *testing.T) {
 		a.one(t)
 	}
 	must(t, unix.Unmount(dir, unix.MNT_DETACH))
-	if !within(20*time.Second, func() bool { return a.one(t) == "" }) {
+	if !lab.Within(20*time.Second, func() bool { return a.one(t) == "" }) {
 		t.Fatalf("no recovery: %+v\n%s", a.no, g.Stderr())
 	}
 	if len(a.no) > 0 || !strings.Contains(g.Stderr(), "segment cannot be made") {
@@ -248,7 +248,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		}
 		return n
 	}
-	within(10*time.Second, func() bool { return asked() >= 360 }) // what was folded comes within a second
+	lab.Within(10*time.Second, func() bool { return asked() >= 360 }) // what was folded comes within a second
 	if n := asked(); n != 360 {
 		t.Errorf("%d questions are recorded, 360 were asked", n)
 	}
@@ -274,7 +274,7 @@ func TestSegmentDeletedByHand(t *testing.T) {
 	}
 	files := list()
 	must(t, os.Remove(slices.Max(files)))
-	if !within(20*time.Second, func() bool {
+	if !lab.Within(20*time.Second, func() bool {
 		return a.one(t) == "" && noted(notes(t, dir), audit.ActionRestored) != nil
 	}) {
 		t.Fatalf("the open segment did not come back:\n%s", g.Stderr())
@@ -283,7 +283,7 @@ func TestSegmentDeletedByHand(t *testing.T) {
 	lostNothing(t, l, host, dir)
 	must(t, os.Remove(files[1]))
 	var e *audit.Event
-	if !within(30*time.Second, func() bool { e = noted(notes(t, dir), audit.ActionMissing); return e != nil }) {
+	if !lab.Within(30*time.Second, func() bool { e = noted(notes(t, dir), audit.ActionMissing); return e != nil }) {
 		t.Fatal("a closed segment is not missed")
 	}
 	if e.Severity != audit.Critical || e.Note.Segment != filepath.Base(files[1]) {

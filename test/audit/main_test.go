@@ -73,20 +73,10 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// within says whether f came true in time.
-func within(wait time.Duration, f func() bool) bool {
-	for end := time.Now().Add(wait); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
-}
-
 // eventually fails the test if f does not come true.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	if !within(30*time.Second, f) {
+	if !lab.Within(30*time.Second, f) {
 		t.Fatalf("not within 30 s: %s", what)
 	}
 }

@@ -82,7 +82,7 @@ func TestReadOnlyUnderneath(t *testing.T) {
 	}
 	// What ext4 does on an error of its own.
 	must(t, unix.Mount("", dir, "", unix.MS_REMOUNT, "abort"))
-	if !within(20*time.Second, func() bool { a.one(t); return a.no["audit_unavailable"]+a.no["none"] > 3 }) {
+	if !lab.Within(20*time.Second, func() bool { a.one(t); return a.no["audit_unavailable"]+a.no["none"] > 3 }) {
 		t.Fatalf("a read-only file system stopped nothing: %+v", a.no)
 	}
 	before := len(l.Origins.Host(host).Requests())
@@ -96,7 +96,7 @@ func TestReadOnlyUnderneath(t *testing.T) {
 	must(t, err)
 	must(t, unix.Unmount(dir, unix.MNT_DETACH)) // another one: the folder below
 	must(t, os.WriteFile(filepath.Join(dir, "audit-000001.jsonl"), kept, 0o600))
-	if !within(20*time.Second, func() bool { return a.one(t) == "" }) {
+	if !lab.Within(20*time.Second, func() bool { return a.one(t) == "" }) {
 		t.Fatalf("no recovery without a restart: %+v\n%s", a.no, g.Stderr())
 	}
 	if gap := noted(notes(t, dir), audit.ActionGap); gap == nil || gap.Count == 0 || !gap.Alerting() {

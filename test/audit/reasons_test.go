@@ -334,7 +334,7 @@ func TestEveryReason(t *testing.T) {
 				}
 				return list
 			}
-			within(10*time.Second, func() bool { return len(decided()) > 0 })
+			lab.Within(10*time.Second, func() bool { return len(decided()) > 0 })
 			s.Mark() // all that was written until now is read
 			got := decided()
 			// A question, a connection and a request are attempts of their own.

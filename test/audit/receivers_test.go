@@ -163,7 +163,7 @@ func logged(t *testing.T, file string) {
 	t.Helper()
 	const wait = 90 * time.Second // more than two attempts
 	var lines []string
-	if !within(wait, func() bool {
+	if !lab.Within(wait, func() bool {
 		b, err := os.ReadFile(file)
 		lines = slices.Compact(slices.Sorted(strings.SplitSeq(strings.TrimSuffix(string(b), "\n"), "\n")))
 		return err == nil && len(lines) == 2 && strings.HasSuffix(string(b), "\n")

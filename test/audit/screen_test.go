@@ -79,7 +79,7 @@ func (p *terminal) text() string {
 // shows waits until the program has written text.
 func (p *terminal) shows(t *testing.T, want string) {
 	t.Helper()
-	if !within(20*time.Second, func() bool { return strings.Contains(p.text(), want) }) {
+	if !lab.Within(20*time.Second, func() bool { return strings.Contains(p.text(), want) }) {
 		t.Fatalf("no %q on the terminal: %q", want, p.text())
 	}
 }

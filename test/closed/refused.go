@@ -33,7 +33,7 @@ func Refused(t *testing.T, list []*Sandbox) {
 				if a.fragment && s.Whole {
 					continue
 				}
-				if !within(10*time.Second, func() bool { return s.recorded(a) }) {
+				if !lab.Within(10*time.Second, func() bool { return s.recorded(a) }) {
 					t.Errorf("%s is not recorded; there are\n%s", a.name, s.seen())
 				}
 			}
@@ -48,7 +48,7 @@ func Refused(t *testing.T, list []*Sandbox) {
 	for _, s := range list {
 		t.Run(s.Capture+", flooded", func(t *testing.T) {
 			var n uint64
-			if !within(20*time.Second, func() bool { n = s.flooded() - before[s]; return n >= datagrams }) || n != datagrams {
+			if !lab.Within(20*time.Second, func() bool { n = s.flooded() - before[s]; return n >= datagrams }) || n != datagrams {
 				t.Errorf("%d datagrams were sent and %d counted:\n%s", datagrams, n, s.seen())
 			}
 			if records := len(s.Events(audit.Filter{Kind: "packet"})) - written[s]; records > 1000 {

@@ -167,7 +167,7 @@ func dial(network, address, device string) func() error {
 func (s *Sandbox) Served(t testing.TB) {
 	t.Helper()
 	inside := lab.Sandbox{NS: s.NS}
-	if !within(lab.StartTime, func() bool { _, err := inside.Ask("sallyport.internal", dns.TypeA); return err == nil }) {
+	if !lab.Within(lab.StartTime, func() bool { _, err := inside.Ask("sallyport.internal", dns.TypeA); return err == nil }) {
 		t.Fatalf("%s: no question is answered:\n%s", s.Capture, s.Said())
 	}
 }
@@ -196,15 +196,6 @@ func each(t testing.TB, list []*Sandbox, do func(s *Sandbox) error) {
 	if failed {
 		t.FailNow()
 	}
-}
-
-func within(wait time.Duration, f func() bool) bool {
-	for end := time.Now().Add(wait); !f(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
 }
 
 // newer is another program than the gateway's that does the same.

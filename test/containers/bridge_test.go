@@ -41,7 +41,7 @@ func bridge(t testing.TB, e *engine, n int, more string) *network {
 		t.Fatal(err)
 	}
 	b.trust, _ = trustDir(t, b.gateway, "docker")
-	if !within(patience, func() bool { return strings.Contains(b.nft(), "answers_"+b.link()) }) {
+	if !lab.Within(patience, func() bool { return strings.Contains(b.nft(), "answers_"+b.link()) }) {
 		t.Fatalf("the gateway did not take %s:\n%s", b.link(), b.gateway.Stderr())
 	}
 	return b
@@ -211,7 +211,7 @@ func (n *network) published(t *testing.T, i, port int) {
 	n.docker(t, "exec", "-d", web, "/bin/sh", "-c", "mkdir -p /tmp/www; echo inside >/tmp/www/index.html; httpd -f -p 80 -h /tmp/www")
 	var out string
 	var err error
-	if !within(patience, func() bool {
+	if !lab.Within(patience, func() bool {
 		out, err = fetch(fmt.Sprintf("http://%s:%d/index.html", lab.Uplink, port))
 		return err == nil
 	}) || out != "inside\n" {
@@ -319,7 +319,7 @@ func TestBridgeWithPeers(t *testing.T) {
 	n := bridge(t, world.engine, 73, "  peers = true")
 	id, other := n.container(t, 10), n.container(t, 12)
 	n.docker(t, "exec", "-d", other, "/bin/httpd", "-f", "-p", "80", "-h", "/bin")
-	if !within(patience, func() bool {
+	if !lab.Within(patience, func() bool {
 		_, err := n.exec(id, "/bin/curl", "-sS", "-m", "3", "-o", "/dev/null", "http://"+n.host(12)+"/true")
 		return err == nil
 	}) {
@@ -365,7 +365,7 @@ func TestBridgeLeakWithoutDNS(t *testing.T) {
 	n := bridge(t, e, 74, "")
 	id := n.container(t, 10)
 	_, _ = n.exec(id, "/bin/nslookup", "leak.test") // nobody answers
-	if !within(patience, func() bool { return strings.Contains(strings.Join(local.heard(), " "), "leak") }) {
+	if !lab.Within(patience, func() bool { return strings.Contains(strings.Join(local.heard(), " "), "leak") }) {
 		t.Error("the host's resolver was not asked: the documents are wrong")
 	}
 	told := n.container(t, 11, "--dns", n.address())

@@ -58,7 +58,7 @@ func TestRuntimeAttachesFirst(t *testing.T) {
 // attachedIDs are the sandboxes that were attached, of which at least n are
 // waited for.
 func attachedIDs(g *lab.Gateway, n int) (ids []string) {
-	within(patience, func() bool {
+	lab.Within(patience, func() bool {
 		ids = nil
 		for _, e := range g.Events(audit.Filter{Kind: "sandbox"}) {
 			if e.Sandbox != nil && strings.HasPrefix(e.Message, "attached") {

@@ -91,7 +91,7 @@ func TestComposeExample(t *testing.T) {
 		logs, _ := compose("logs")
 		t.Fatalf("up: %v: %s\n%s", err, out, logs)
 	}
-	if !within(patience, func() bool { return len(world.lab.Origins.Host("good.test").Requests()) > before }) {
+	if !lab.Within(patience, func() bool { return len(world.lab.Origins.Host("good.test").Requests()) > before }) {
 		logs, _ := compose("logs")
 		t.Fatalf("no request came:\n%s", logs)
 	}

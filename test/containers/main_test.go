@@ -65,16 +65,6 @@ func testMain(m *testing.M) (code int) {
 // its own time: a gateway asks an engine that was away again after up to 5 s.
 const patience = 30 * time.Second
 
-// within says whether f came true in time.
-func within(wait time.Duration, f func() bool) bool {
-	for deadline := time.Now().Add(wait); !f(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
-	return true
-}
-
 // filterBridges makes the gateway's host show bridged packets to the rules for
 // routed ones, or not.
 func filterBridges(on bool) error {

@@ -57,7 +57,7 @@ func lives(g *lab.Gateway, id string) []*audit.Event {
 // attached waits until a container has had n lives, and returns the last.
 func attached(t testing.TB, g *lab.Gateway, id string, n int) *audit.Event {
 	t.Helper()
-	if !within(patience, func() bool { return len(lives(g, id)) >= n }) {
+	if !lab.Within(patience, func() bool { return len(lives(g, id)) >= n }) {
 		t.Fatalf("container %s was attached %d times, not %d:\n%s", id, len(lives(g, id)), n, g.Stderr())
 	}
 	l := lives(g, id)
@@ -70,7 +70,7 @@ func attached(t testing.TB, g *lab.Gateway, id string, n int) *audit.Event {
 func await(t testing.TB, g *lab.Gateway, what string, f func(e *audit.Event) bool) *audit.Event {
 	t.Helper()
 	var found *audit.Event
-	if !within(patience, func() bool {
+	if !lab.Within(patience, func() bool {
 		for _, e := range g.Events(audit.Filter{}) {
 			if f(e) {
 				found = e
@@ -263,7 +263,7 @@ func containerRefused(t *testing.T, e *engine) {
 			name := "refused-" + strings.ReplaceAll(name, " ", "-")
 			id := e.docker(t, append(append([]string{"run", "-d", "--name", name}, c.args...), "/bin/sleep", "3600")...)
 			t.Cleanup(func() { _, _ = e.try("rm", "-f", id) }) // nothing depends on it
-			if !within(patience, func() bool { return len(refusals(g, name)) > 0 }) {
+			if !lab.Within(patience, func() bool { return len(refusals(g, name)) > 0 }) {
 				t.Fatalf("no record\n%s", g.Stderr())
 			}
 			if err := g.Reload(); err != nil { // looks at all containers again
@@ -294,7 +294,7 @@ func containerRefused(t *testing.T, e *engine) {
 func TestContainerOfLaterPolicy(t *testing.T) {
 	g := gatewayOf(t, world.engine, ciPolicy)
 	id := world.engine.run(t, "--network", "none", "--name", "early", "--label", "sallyport.sandbox=later")
-	if !within(patience, func() bool { return len(refusals(g, "early")) == 1 }) {
+	if !lab.Within(patience, func() bool { return len(refusals(g, "early")) == 1 }) {
 		t.Fatal("no record")
 	}
 	g.SetPolicy(t, "later.hcl", "sandbox \"later\" {\n  allow \"late.test\" {}\n}\n")
@@ -458,10 +458,10 @@ func TestContainerGatewayOutOfDescriptors(t *testing.T) {
 	if after, err := l.Strays(); err != nil || after != before {
 		t.Errorf("%d packets reached the net: %v", after-before, err)
 	}
-	if !within(patience, func() bool { return strings.Contains(g.Stderr(), "too many open files") }) {
+	if !lab.Within(patience, func() bool { return strings.Contains(g.Stderr(), "too many open files") }) {
 		t.Error("it had descriptors enough: nothing was tried")
 	}
-	if !within(30*time.Second, func() bool {
+	if !lab.Within(30*time.Second, func() bool {
 		out, err := world.engine.exec(id, "/bin/curl", "-sS", "-k", "-m", "5", "https://good.test/")
 		return err == nil && strings.Contains(out, "good.test")
 	}) {

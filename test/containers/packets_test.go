@@ -70,7 +70,7 @@ func TestPacketsThatAreNotTCPOrDNS(t *testing.T) {
 				t.Fatalf("%s %v", out, err)
 			}
 			var counted uint64
-			if !within(15*time.Second, func() bool { counted = flooded(c.g); return counted >= datagrams }) || counted != datagrams {
+			if !lab.Within(15*time.Second, func() bool { counted = flooded(c.g); return counted >= datagrams }) || counted != datagrams {
 				t.Errorf("%d datagrams were sent and %d counted", datagrams, counted)
 			}
 			if records := len(c.g.Events(audit.Filter{Kind: "packet"})); records > 2000 {

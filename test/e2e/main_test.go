@@ -139,18 +139,6 @@ func silent(t *testing.T, names ...string) {
 // patience is how long a machine that is busy may take for what has no bound.
 const patience = 30 * time.Second
 
-// within says whether f came true in time.
-func within(wait time.Duration, f func() bool) bool {
-	deadline := time.Now().Add(wait)
-	for !f() {
-		if time.Now().After(deadline) {
-			return false
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return true
-}
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -37,7 +37,7 @@ func plainGateway(t testing.TB, policy string) (g *lab.Gateway, pid int) {
 		_ = cmd.Process.Signal(syscall.SIGKILL) // it may have ended
 		_ = cmd.Wait()
 	})
-	if !within(lab.StartTime, func() bool { _, err := g.Ready(); return err == nil }) {
+	if !lab.Within(lab.StartTime, func() bool { _, err := g.Ready(); return err == nil }) {
 		t.Fatal("the gateway is not ready")
 	}
 	return g, cmd.Process.Pid

@@ -77,7 +77,7 @@ func TestRunFollowsAPolicyOfOthers(t *testing.T) {
 		`touch "$0/begun"; for i in $(seq 900); do getent hosts follow.own.test && exit 0; sleep 0.1; done; exit 9`, mark)
 	o.Flags = append(o.Flags, "--policy", others, "--share", mark, "--denied", "nxdomain")
 	go func() {
-		within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(mark, "begun")); return err == nil })
+		lab.Within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(mark, "begun")); return err == nil })
 		_ = os.WriteFile(others, []byte("group \"others\" {\n  allow \"follow.own.test\" {}\n}\n"), 0o644) // else the command ends with 9
 	}()
 	r := l.Run(t, o)
@@ -107,7 +107,7 @@ curl -sS https://HOST/file -H 'X-Api-Key: $FROM_FILE'; curl -sS https://HOST/env
 	next = strings.Replace(next, `inject    = ["API_KEY"]`, `inject    = ["API_KEY", "FROM_FILE", "FROM_ENV"]`, 1)
 	next = strings.Replace(next, "sandbox \"dev\" {", "sandbox \"dev\" {\n  allow \"follow.late.test\" {}", 1)
 	go func() {
-		within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(mark, "begun")); return err == nil })
+		lab.Within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(mark, "begun")); return err == nil })
 		_ = os.WriteFile(others, []byte(next), 0o644) // else no name is found, and inForce tells
 	}()
 	r := l.Run(t, o)

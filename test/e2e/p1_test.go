@@ -45,12 +45,12 @@ func p1Control(t *testing.T) {
 	// What is sent before a link knows an address waits, and only so much of it.
 	knock(l.GW, "udp", w.IP4, 9)
 	knock(l.GW, "udp", w.IP6, 9)
-	if !within(patience, func() bool { return w.Packets(t) >= 2 }) {
+	if !lab.Within(patience, func() bool { return w.Packets(t) >= 2 }) {
 		t.Fatal("the host has no way to the watch")
 	}
 	attackWith(t, l.GW, w, everyProtocol(w, netip.MustParseAddr(lab.Uplink6)))
 	const datagrams, connections, protocols = 20, 20, 2 * 200
-	if !within(patience, func() bool { return w.Packets(t) >= datagrams+connections+protocols }) {
+	if !lab.Within(patience, func() bool { return w.Packets(t) >= datagrams+connections+protocols }) {
 		t.Fatalf("only %d packets of the gateway's host were counted", w.Packets(t))
 	}
 }
@@ -128,7 +128,7 @@ func daemonStates(g *lab.Gateway, alive func(t *testing.T), flushed func(t *test
 func answered(s *lab.Sandbox) func(t *testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
-		if !within(lab.StartTime, func() bool { _, err := s.Ask("sallyport.internal", dns.TypeA); return err == nil }) {
+		if !lab.Within(lab.StartTime, func() bool { _, err := s.Ask("sallyport.internal", dns.TypeA); return err == nil }) {
 			t.Fatalf("no question is answered:\n%s", s.Gateway.Stderr())
 		}
 	}

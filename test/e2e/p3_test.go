@@ -210,7 +210,7 @@ func TestP3NoCoreDump(t *testing.T) {
 			o := withKey(uid, v.policy, "sh", "-c", `curl -sS -o /dev/null https://`+host+`/ -H "Authorization: Bearer $KEY_ENV"; touch ready; sleep 600`)
 			o.Env = []string{"REAL_KEY=" + v.values["ENV"], "MINT=" + v.values["EXEC"], "GOTRACEBACK=crash"}
 			r := l.Begin(t, o)
-			if !within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(r.Dir(), "ready")); return err == nil }) {
+			if !lab.Within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(r.Dir(), "ready")); return err == nil }) {
 				t.Fatal("the command did not come so far")
 			}
 			must(t, r.Kill(syscall.SIGABRT))
@@ -238,7 +238,7 @@ func TestP3GatewayCannotBeRead(t *testing.T) {
 	o := withKey(lab.Nobody, v.policy, "sh", "-c", `curl -sS -o /dev/null https://`+host+`/ -H "Authorization: Bearer $KEY_ENV"; touch ready; sleep 600`)
 	o.Env = []string{"REAL_KEY=" + v.values["ENV"], "MINT=" + v.values["EXEC"]}
 	b := l.Begin(t, o)
-	if !within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(b.Dir(), "ready")); return err == nil }) {
+	if !lab.Within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(b.Dir(), "ready")); return err == nil }) {
 		t.Fatal("the command did not come so far")
 	}
 	marker := "PLANTED-" + l.Unique("marker")

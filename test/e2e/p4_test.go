@@ -164,7 +164,7 @@ func p4Certificates(t *testing.T, g *lab.Gateway, s *lab.Sandbox) {
 				}
 			}
 			silent(t, host)
-			if !within(patience, func() bool { return upstreamTLS(g, host) == 2 }) {
+			if !lab.Within(patience, func() bool { return upstreamTLS(g, host) == 2 }) {
 				t.Errorf("%d ends of class upstream_tls are recorded of %s, not 2", upstreamTLS(g, host), host)
 			}
 		})

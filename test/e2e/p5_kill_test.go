@@ -95,7 +95,7 @@ func TestP5KillLosesNothing(t *testing.T) {
 		must(t, g.Start())
 	}
 	for _, tr := range all { // each has its network back
-		if !within(lab.StartTime, func() bool {
+		if !lab.Within(lab.StartTime, func() bool {
 			a, err := lab.Try(tr.s.Client(t, false), lab.NewRequest(t, "GET", "https://"+tr.host+"/live/end", ""))
 			return err == nil && a.Status == 200
 		}) {
@@ -149,7 +149,7 @@ func TestP5KillOfARun(t *testing.T) {
 			for round := range 3 {
 				host := fmt.Sprintf("r%d-%s.p5run.test", round, user)
 				b := l.Begin(t, withKey(uid, keyed("p5run.test"), "sh", "-c", `i=0; while :; do i=$((i+1)); curl -s -m 2 -o /dev/null https://`+host+`/live/$i; done`))
-				if !within(lab.StartTime, func() bool { return len(origin(host).Requests()) > 3 }) {
+				if !lab.Within(lab.StartTime, func() bool { return len(origin(host).Requests()) > 3 }) {
 					t.Fatal("no traffic")
 				}
 				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)

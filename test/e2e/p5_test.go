@@ -219,7 +219,7 @@ sandbox "p5" {
 	}
 	silent(t, disk)
 	must(t, os.Remove(filler))
-	if !within(lab.StartTime, func() bool { a, err := get(disk, "/after"); return err == nil && a.Status == 200 }) {
+	if !lab.Within(lab.StartTime, func() bool { a, err := get(disk, "/after"); return err == nil && a.Status == 200 }) {
 		t.Error("there is room again, and traffic is still refused")
 	}
 	must(t, g.Stop())

@@ -207,7 +207,7 @@ func stays(t *testing.T, when string, all []*held) {
 	for _, h := range all {
 		before := h.moved.Load()
 		moves := h.name != "idle connection" && h.name != "websocket h2"
-		if !within(patience, func() bool { return !h.alive() || !moves || h.moved.Load() > before }) || !h.alive() {
+		if !lab.Within(patience, func() bool { return !h.alive() || !moves || h.moved.Load() > before }) || !h.alive() {
 			t.Errorf("%s: %s to %s did not go on", when, h.name, h.host)
 		}
 	}
@@ -258,7 +258,7 @@ func TestP7RevokedMeansRevoked(t *testing.T) {
 	begun := time.Now()
 	g.SetPolicy(t, "live.hcl", "group \"live\" {\n  allow \"another.p7.test\" {}\n}\n")
 	for _, h := range live {
-		if !within(cutWithin-time.Since(begun), func() bool { return !h.alive() }) {
+		if !lab.Within(cutWithin-time.Since(begun), func() bool { return !h.alive() }) {
 			t.Errorf("%s to %s is open %v after it was revoked", h.name, h.host, time.Since(begun))
 		}
 	}
@@ -289,7 +289,7 @@ func p7Recorded(t *testing.T, g *lab.Gateway, live []*held) {
 			}
 			return got
 		}
-		if !within(patience, func() bool { return count() >= n }) {
+		if !lab.Within(patience, func() bool { return count() >= n }) {
 			t.Errorf("%s: %d ends as revoked are recorded, not %d", key, count(), n)
 		}
 	}

@@ -107,7 +107,7 @@ func TestRunForwardsSignals(t *testing.T) {
 			t.Run(user+"/"+name, func(t *testing.T) {
 				l := begin(t)
 				b := l.Begin(t, withKey(uid, closed, "sh", "-c", "trap 'echo got "+name+"; exit 5' "+name+"; touch ready; while :; do sleep 0.05; done"))
-				if !within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(b.Dir(), "ready")); return err == nil }) {
+				if !lab.Within(lab.StartTime, func() bool { _, err := os.Stat(filepath.Join(b.Dir(), "ready")); return err == nil }) {
 					t.Fatal("the command did not start")
 				}
 				must(t, b.Kill(s))

@@ -219,7 +219,7 @@ sandbox "sp" {
 		return unix.Sendto(fd6, lab.Packet6(netip.MustParseAddr("fd66:44::3"), w.IP6, unix.IPPROTO_UDP, 443), 0, &unix.SockaddrInet6{Addr: w.IP6.As16()})
 	}))
 	var got []string
-	if !within(patience, func() bool {
+	if !lab.Within(patience, func() bool {
 		got = nil
 		for _, e := range g.Events(audit.Filter{Reason: "spoofed_source"}) {
 			if e.Src != nil {
@@ -269,7 +269,7 @@ func TestServeDrains(t *testing.T) {
 	must(t, err)
 	defer resp.Body.Close()
 	must(t, g.Signal(syscall.SIGTERM))
-	if !within(patience, func() bool { _, err := s.Ask("drain.serve.test", dns.TypeA); return err != nil }) {
+	if !lab.Within(patience, func() bool { _, err := s.Ask("drain.serve.test", dns.TypeA); return err != nil }) {
 		t.Error("questions are answered while the gateway drains")
 	}
 	if code, err := g.Exit(10 * time.Millisecond); err == nil {
@@ -349,7 +349,7 @@ func TestServeRemoveLeavesNothing(t *testing.T) {
 	// What tests before have left may have been there before, and go meanwhile;
 	// a link is off the host's lists a moment before its addresses are.
 	var left []string
-	if !within(lab.StartTime, func() bool { left = more(settings(), before); return len(left) == 0 }) {
+	if !lab.Within(lab.StartTime, func() bool { left = more(settings(), before); return len(left) == 0 }) {
 		t.Errorf("left:\n%s\nbefore:\n%s", strings.Join(left, "\n"), before)
 	}
 }

@@ -58,7 +58,7 @@ func (l *eventLog) stop() {
 // catchUp waits until what stands in the log now has been read.
 func (l *eventLog) catchUp() {
 	want := lastSeq(l.dir)
-	within(waitEvents, func() bool {
+	Within(waitEvents, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		n := len(l.events)
@@ -125,7 +125,7 @@ func (g *Gateway) Events(f audit.Filter) []*audit.Event { return g.log.list(f.Ma
 func (g *Gateway) Await(t testing.TB, n int, f audit.Filter) []*audit.Event {
 	t.Helper()
 	var out []*audit.Event
-	if !within(waitEvents, func() bool { out = g.Events(f); return len(out) >= n }) {
+	if !Within(waitEvents, func() bool { out = g.Events(f); return len(out) >= n }) {
 		t.Fatalf("%d events of %+v were recorded, not %d:\n%s", len(out), f, n, lines(out))
 	}
 	return out
@@ -137,8 +137,8 @@ const waitEvents = 30 * time.Second
 // settle is how long nothing more may come, for what must come once.
 const settle = 25 * time.Millisecond
 
-// within says whether f came true in time.
-func within(wait time.Duration, f func() bool) bool {
+// Within says whether f came true in time.
+func Within(wait time.Duration, f func() bool) bool {
 	deadline := time.Now().Add(wait)
 	for !f() {
 		if time.Now().After(deadline) {
@@ -197,7 +197,7 @@ func (s *Sandbox) Expect(t testing.TB, want []string, attempt func()) []*audit.E
 // were made.
 func (s *Sandbox) Decided(t testing.TB, before int, want []string) []*audit.Event {
 	t.Helper()
-	within(waitEvents, func() bool { return len(s.Decisions()) >= before+len(want) })
+	Within(waitEvents, func() bool { return len(s.Decisions()) >= before+len(want) })
 	time.Sleep(settle)
 	s.log.catchUp()
 	got := s.Decisions()[before:]
@@ -214,7 +214,7 @@ func (s *Sandbox) Decided(t testing.TB, before int, want []string) []*audit.Even
 // DecidedInAnyOrder is Decided for attempts that run at once.
 func (s *Sandbox) DecidedInAnyOrder(t testing.TB, before int, want []string) {
 	t.Helper()
-	within(waitEvents, func() bool { return len(s.Decisions()) >= before+len(want) })
+	Within(waitEvents, func() bool { return len(s.Decisions()) >= before+len(want) })
 	time.Sleep(settle)
 	s.log.catchUp()
 	var text []string

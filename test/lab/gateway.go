@@ -224,7 +224,7 @@ func (g *Gateway) Freeze() error {
 	if err := g.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	still := within(startTime, func() bool {
+	still := Within(startTime, func() bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", g.PID()))
 		return err == nil && bytes.Contains(b, []byte(") T "))
 	})

@@ -129,10 +129,10 @@ func (g *Gateway) InterfaceNamed(t testing.TB, name, link string, n int) *Sandbo
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !within(startTime, func() bool { return strings.Contains(g.rules(), link) }) {
+	if !Within(startTime, func() bool { return strings.Contains(g.rules(), link) }) {
 		t.Fatalf("the gateway did not take the interface %s:\n%s", link, g.Stderr())
 	}
-	if !within(startTime, func() bool { _, err := s.Ask("sallyport.internal", dns.TypeA); return err == nil }) {
+	if !Within(startTime, func() bool { _, err := s.Ask("sallyport.internal", dns.TypeA); return err == nil }) {
 		t.Fatal("no question is answered on the interface")
 	}
 	return s

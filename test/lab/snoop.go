@@ -118,7 +118,7 @@ func (l *Lab) SendStray() error {
 		if _, err := c.Write([]byte("stray")); err != nil {
 			return err
 		}
-		within(waitEvents, func() bool { n, err := l.Strays(); return err == nil && n > 0 })
+		Within(waitEvents, func() bool { n, err := l.Strays(); return err == nil && n > 0 })
 		return nil
 	})
 }

@@ -124,7 +124,7 @@ func (m *manager) removeGroups(t *testing.T) {
 			_, err := os.Stat(dir)
 			return os.IsNotExist(err)
 		}
-		if !within(10*time.Second, gone) {
+		if !lab.Within(10*time.Second, gone) {
 			t.Errorf("control group %s is left behind", dir)
 		}
 	}
@@ -133,7 +133,7 @@ func (m *manager) removeGroups(t *testing.T) {
 // await waits until the daemon serves.
 func (m *manager) await(t *testing.T) {
 	t.Helper()
-	if !within(lab.StartTime, func() bool { _, err := m.g.Ready(); return err == nil }) {
+	if !lab.Within(lab.StartTime, func() bool { _, err := m.g.Ready(); return err == nil }) {
 		console, _ := os.ReadFile(filepath.Join(m.dir, "console"))
 		out, _ := os.ReadFile(filepath.Join(m.dir, "out"))
 		t.Fatalf("the daemon is not ready:\n%s\n%s\n%s", m.g.Stderr(), console, out)
@@ -160,7 +160,7 @@ func (m *manager) systemctl(t *testing.T, args ...string) string {
 func (m *manager) keeps(t *testing.T, want int, what string) {
 	t.Helper()
 	var n int
-	if !within(20*time.Second, func() bool {
+	if !lab.Within(20*time.Second, func() bool {
 		var err error
 		n, err = strconv.Atoi(strings.TrimSpace(m.systemctl(t, "show", "--value", "--property=NFileDescriptorStore", "sallyport.service")))
 		must(t, err)
@@ -177,23 +177,12 @@ func (m *manager) without(t *testing.T, end, f func()) {
 	must(t, os.WriteFile(m.hold, nil, 0o600))
 	must(t, os.Remove(m.down))
 	end()
-	if !within(lab.StartTime, func() bool { _, err := os.Stat(m.down); return err == nil }) {
+	if !lab.Within(lab.StartTime, func() bool { _, err := os.Stat(m.down); return err == nil }) {
 		t.Fatalf("the daemon has not ended:\n%s", m.g.Stderr())
 	}
 	f()
 	must(t, os.Remove(m.hold))
 	m.await(t)
-}
-
-func within(wait time.Duration, f func() bool) bool {
-	for deadline := time.Now().Add(wait); ; time.Sleep(20 * time.Millisecond) {
-		if f() {
-			return true
-		}
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
 }
 
 func must(t *testing.T, err error) {

@@ -59,16 +59,6 @@ sandbox "vm" {
 // to one address are told together every 5 s, after the first.
 const recordTime = 20 * time.Second
 
-// within says whether f came true in time.
-func within(wait time.Duration, f func() bool) bool {
-	for end := time.Now().Add(wait); !f(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
-}
-
 // site is a gateway with a tap.
 type site struct {
 	t         *testing.T
@@ -131,7 +121,7 @@ func TestVirtualMachine(t *testing.T) {
 func (s *site) works(t *testing.T) {
 	t.Helper()
 	var a answer
-	if !within(time.Minute, func() bool {
+	if !lab.Within(time.Minute, func() bool {
 		a = s.m.do(t, order{Op: "get", URL: "https://good.test/"})
 		return a.Status == 200
 	}) {
@@ -181,7 +171,7 @@ func (s *site) refused(t *testing.T) {
 			t.Errorf("UDP to %s: %+v", to, a)
 		}
 	}
-	if !within(recordTime, func() bool { return len(s.packets("quic_blocked", "udp", s.watch.IP4)) > 0 }) {
+	if !lab.Within(recordTime, func() bool { return len(s.packets("quic_blocked", "udp", s.watch.IP4)) > 0 }) {
 		t.Errorf("QUIC is not recorded; there are\n%s", s.seen())
 	}
 	if !s.lab.Origins.Host("evil.test").Silent() {
@@ -217,7 +207,7 @@ func (s *site) otherProtocols(t *testing.T) {
 		if a := s.m.do(t, order{Op: "frame", Hex: s.frame(vmMAC, c.packet)}); a.Error != "" {
 			t.Fatalf("%s: %+v", c.name, a)
 		}
-		if !within(recordTime, func() bool { return sent() > before }) {
+		if !lab.Within(recordTime, func() bool { return sent() > before }) {
 			t.Errorf("%s is not recorded; there are\n%s", c.name, s.seen())
 		}
 	}
@@ -265,7 +255,7 @@ func (s *site) spoofed(t *testing.T) {
 			t.Fatalf("%s: %+v", c.name, a)
 		}
 		var events []*audit.Event
-		if !within(recordTime, func() bool {
+		if !lab.Within(recordTime, func() bool {
 			events = s.g.Events(audit.Filter{Reason: "spoofed_source"})[before:]
 			return slices.ContainsFunc(events, func(e *audit.Event) bool { return e.Verdict == "deny" && e.Src != nil && e.Src.IP == c.from })
 		}) {
