@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -36,10 +37,7 @@ func (x *exchange) response(resp *http.Response, err error) *http.Response {
 	for _, name := range splitList(resp.Header["Connection"]) {
 		resp.Header.Del(name)
 	}
-	for _, name := range []string{"Connection", "Upgrade", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Transfer-Encoding"} {
-		resp.Header.Del(name)
-	}
-	resp.Header.Del("Alt-Svc") // RFC 7838: it leads to QUIC and to other hosts, neither of which can be had
+	maps.DeleteFunc(resp.Header, func(name string, _ []string) bool { return notForSandbox(name) })
 	if len(resp.Trailer) > 0 && x.r.in.ProtoMajor == 1 {
 		resp.Header.Del("Content-Length") // HTTP/1.1 carries trailers in chunks only
 		resp.ContentLength = -1
@@ -55,6 +53,17 @@ func (x *exchange) response(resp *http.Response, err error) *http.Response {
 		resp.Header["Content-Type"] = nil // the server would guess one
 	}
 	return resp
+}
+
+// notForSandbox reports whether a field of an answer ends at the gateway.
+func notForSandbox(name string) bool {
+	switch name {
+	case "Connection", "Upgrade", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Transfer-Encoding":
+		return true
+	case "Alt-Svc": // RFC 7838: it leads to QUIC and to other hosts, neither of which can be had
+		return true
+	}
+	return false
 }
 
 // errAnswerTooLong is errTooLong of an answer.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -71,10 +72,18 @@ func outgoingURL(r *request) *url.URL {
 	return u
 }
 
-// hopByHop are the fields that are for the next hop, whatever Connection names.
-func hopByHop() []string {
-	return []string{"Keep-Alive", "Te", "Transfer-Encoding", "Proxy-Connection", "Proxy-Authorization", "Http2-Settings"}
+// hopByHop reports whether a field is for the next hop, whatever Connection
+// names.
+func hopByHop(name string) bool {
+	switch name {
+	case "Keep-Alive", "Te", "Transfer-Encoding", "Proxy-Connection", "Proxy-Authorization", "Http2-Settings":
+		return true
+	}
+	return false
 }
+
+// forNextHop reports whether a field may not leave as it came.
+func forNextHop(name string) bool { return hopByHop(name) || name == "Connection" || name == "Upgrade" }
 
 // settleHeader makes the header as it is to leave, but for the secrets. Nothing
 // is decided by a field that does not reach the host: a client takes any out by
@@ -89,8 +98,8 @@ func (r *request) settleHeader() *policy.Decision {
 			return deny(policy.ProtocolError, "the Connection field names one that is not for one hop")
 		}
 	}
-	for _, name := range append(hopByHop(), "Connection", "Upgrade") {
-		if _, ok := r.in.Header[name]; ok {
+	for name := range r.in.Header {
+		if forNextHop(name) {
 			r.header = r.in.Header.Clone()
 			dropHopByHop(r.header, r.websocket)
 			break
@@ -133,9 +142,7 @@ func dropHopByHop(h http.Header, websocket bool) {
 			h.Del(textproto.TrimString(name))
 		}
 	}
-	for _, name := range hopByHop() {
-		h.Del(name)
-	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return hopByHop(name) })
 	h.Del("Connection")
 	if trailers {
 		h.Set("Te", "trailers")

@@ -335,7 +335,7 @@ func (l *lab) overTLS(t *testing.T, port uint16) uint16 {
 }
 
 // secured starts an origin that does f with each connection over TLS.
-func (l *lab) secured(t *testing.T, f func(net.Conn)) uint16 {
+func (l *lab) secured(t testing.TB, f func(net.Conn)) uint16 {
 	t.Helper()
 	cert, err := l.origins.Leaf("api.test")
 	must(t, err)

@@ -47,7 +47,8 @@ func (p *Pool) dialTLS(ctx context.Context, addr string, config *tls.Config) (ne
 		}
 		return nil, err
 	}
-	if t.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS {
+	c.agreed(t.ConnectionState())
+	if c.alpn == http2.NextProtoTLS {
 		return t, nil
 	}
 	return newClearConn(t, c), nil

@@ -78,9 +78,13 @@ func (r *resolver) resolve(ctx context.Context, sandbox, host string, before fun
 			}
 		}
 		select {
-		case <-a.done:
-		case <-ctx.Done():
-			return nil, wrap(ctx.Err())
+		case <-a.done: // as a rule, and to be able to wait costs
+		default:
+			select {
+			case <-a.done:
+			case <-ctx.Done():
+				return nil, wrap(ctx.Err())
+			}
 		}
 		if !a.abandoned {
 			return a.addrs, a.err

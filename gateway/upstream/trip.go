@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,9 @@ import (
 type conn struct {
 	net.Conn
 	pool    *Pool
+	addr    netip.AddrPort  // of the peer
+	version string          // of TLS, as "1.3"; "" without it. Set, as alpn, before a trip has the connection
+	alpn    string          // as negotiated
 	raw     syscall.RawConn // nil: it has none
 	written atomic.Int64    // before its end
 	ending  atomic.Bool
@@ -37,11 +41,18 @@ type conn struct {
 }
 
 func newConn(nc net.Conn, p *Pool) *conn {
-	c := &conn{Conn: nc, pool: p, ended: make(chan struct{}), closed: make(chan struct{})}
+	c := &conn{Conn: nc, pool: p, addr: remote(nc), ended: make(chan struct{}), closed: make(chan struct{})}
 	if s, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn() // of a closed one every use fails
 	}
 	return c
+}
+
+// agreed notes what a handshake has come to: to ask TLS for it costs, and each
+// trip over the connection wants it.
+func (c *conn) agreed(s tls.ConnectionState) {
+	c.version = strings.TrimPrefix(tls.VersionName(s.Version), "TLS ")
+	c.alpn = s.NegotiatedProtocol
 }
 
 // An upstream that has answered early and closed resets what is still sent to
@@ -163,11 +174,9 @@ func (t *trip) gotConn(i httptrace.GotConnInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := underlying(i.Conn)
-	if h, ok := i.Conn.(*tls.Conn); !ok || h.ConnectionState().NegotiatedProtocol != http2.NextProtoTLS {
-		if c != nil && !t.mayUse(i.Reused) {
-			c.barred.Store(true)
-			return
-		}
+	if c != nil && c.alpn != http2.NextProtoTLS && !t.mayUse(i.Reused) {
+		c.barred.Store(true)
+		return
 	}
 	t.conn, t.reused, t.got = i.Conn, i.Reused, time.Now()
 	if c != nil {
@@ -237,34 +246,20 @@ func (t *trip) report(resp *http.Response) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	*t.info = Info{}
-	if t.conn == nil {
+	c := underlying(t.conn)
+	if c == nil {
 		return
 	}
-	t.info.Addr, t.info.Reused = remote(t.conn), t.reused
+	t.info.Addr, t.info.Reused = c.addr, t.reused
 	if !t.reused {
 		t.info.Connect = t.got.Sub(t.start)
 	}
-	if state := t.state(); resp != nil && state != nil {
-		t.info.TLSVersion = strings.TrimPrefix(tls.VersionName(state.Version), "TLS ")
-		t.info.ALPN = state.NegotiatedProtocol
+	if resp != nil {
+		t.info.TLSVersion, t.info.ALPN = c.version, c.alpn
 	}
-	if t.info.ALPN != "h2" {
-		t.info.conn = underlying(t.conn)
+	if t.info.ALPN != http2.NextProtoTLS {
+		t.info.conn = c
 	}
-}
-
-// state is that of the TLS connection which the trip has, or nil. Its caller
-// holds mu.
-func (t *trip) state() *tls.ConnectionState {
-	c, ok := t.conn.(*tls.Conn)
-	if a, h1 := t.conn.(*clearConn); h1 {
-		c, ok = a.Conn.(*tls.Conn)
-	}
-	if !ok {
-		return nil
-	}
-	s := c.ConnectionState()
-	return &s
 }
 
 // answered tells the connection what follows the head of a response.
