@@ -243,7 +243,9 @@ func (b *bench) measure(id string, p *peers.Peer, j load.Job, round int) (report
 		if j.Kind == load.Idle {
 			time.Sleep(settle)
 		}
-		last = b.snapshot(p)
+		if last = b.snapshot(p); j.Kind == load.Idle {
+			b.holds(id, p)
+		}
 	})
 	finish()
 	s := report.Sample{Workload: id, Peer: p.Name, Round: round, Values: map[report.Metric]float64{report.Errors: float64(r.Errors), report.Loads: measure.Load()}, Error: r.Last}

@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"sallyport/test/bench/load"
@@ -115,20 +115,45 @@ func crowd(b *bench, w workload) error {
 // if that is asked for, and returns what waits for it.
 func (b *bench) profile(id string, p *peers.Peer, length time.Duration) func() {
 	seconds := int(length / time.Second)
-	g := b.gateways[strings.TrimSuffix(strings.TrimSuffix(p.Name, "-netns"), "-interface")]
-	if b.profiles == "" || g == nil || seconds == 0 {
+	if seconds == 0 {
 		return func() {}
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		text, err := g.Call(http.MethodGet, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds), nil)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(b.profiles, id+"-"+p.Name+".pprof"), text, 0o644)
-		}
-		if err != nil {
-			fmt.Fprintf(b.out, "# no profile of %s in %s: %v\n", p.Name, id, err)
-		}
+		b.keep(id, p, "pprof", fmt.Sprintf("profile?seconds=%d", seconds))
 	}()
 	return func() { <-done }
+}
+
+// holds keeps what a daemon of sallyport holds at this moment, if that is asked
+// for: its memory and its goroutines.
+func (b *bench) holds(id string, p *peers.Peer) {
+	b.keep(id, p, "heap.pprof", "heap")
+	b.keep(id, p, "goroutines.txt", "goroutine?debug=1")
+}
+
+// keep writes what a daemon says of itself into the folder of profiles.
+func (b *bench) keep(id string, p *peers.Peer, kind, what string) {
+	g := b.daemon(p)
+	if b.profiles == "" || g == nil {
+		return
+	}
+	text, err := g.Call(http.MethodGet, "/debug/pprof/"+what, nil)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.profiles, id+"-"+p.Name+"."+kind), text, 0o644)
+	}
+	if err != nil {
+		fmt.Fprintf(b.out, "# no %s of %s in %s: %v\n", kind, p.Name, id, err)
+	}
+}
+
+// daemon is what a peer is served by, if that is one of sallyport.
+func (b *bench) daemon(p *peers.Peer) *peers.Gateway {
+	for _, g := range b.gateways {
+		if slices.Equal(p.PIDs(), []int{g.PID()}) {
+			return g
+		}
+	}
+	return nil
 }
