@@ -25,6 +25,7 @@ type front struct {
 	once   sync.Once
 
 	strangers strangers
+	rests     rests
 }
 
 // maxStreams is how many requests of one HTTP/2 connection run at once, and
@@ -64,6 +65,11 @@ func newFront(g *Gateway) *front {
 			}
 			return ctx
 		},
+		ConnState: func(nc net.Conn, s http.ConnState) {
+			if fc, ok := nc.(*frontConn); ok && s == http.StateIdle && fc.guard != nil {
+				fc.guard.Waits()
+			}
+		},
 	}
 	return f
 }
@@ -97,9 +103,11 @@ func (f *front) shutdown(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		f.rests.end()
 		if err := f.server.Shutdown(ctx); err != nil {
 			_ = f.server.Close() // what does not end is cut
 		}
+		f.rests.waits.Wait()
 	}()
 	select {
 	case <-done:
@@ -155,6 +163,7 @@ func (f *front) hand(c *conn, nc net.Conn) {
 		fc.guard = http1.NewGuard(nc, http1.Limits{Head: l.MaxHead, Fields: l.MaxFields, HeadTimeout: l.HeadTimeout, BodyTimeout: l.StallTimeout})
 		fc.Conn = fc.guard
 		c.client.stall = l.StallTimeout
+		f.rests.add(fc)
 	}
 	c.guard = fc.guard
 	select {
@@ -170,11 +179,16 @@ type frontConn struct {
 	c         *conn
 	guard     *http1.Guard // nil for HTTP/2
 	lingering atomic.Bool
+	asleep    bool // nobody serves it; under the mu of rests
 }
 
 // Close closes the clear side and then the sandbox's. A client that may still
-// be sending gets time to read the answer; another Close ends that.
+// be sending gets time to read the answer; another Close ends that. A connection
+// that rests stays open.
 func (f *frontConn) Close() error {
+	if f.guard != nil && f.guard.Rested() && f.c.g.front.sleep(f) {
+		return nil
+	}
 	if f.guard != nil && (f.guard.Unread() || f.mayTell()) && f.lingering.CompareAndSwap(false, true) && f.linger() {
 		return nil
 	}

@@ -199,8 +199,13 @@ func (g *Gateway) Run(ctx context.Context, grace time.Duration) error {
 	go func() { done <- g.front.serve() }()
 	tick := time.NewTicker(recheckEvery)
 	defer tick.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	for {
 		select {
+		case <-look.C:
+			g.idle.rested += g.front.look()
+			continue
 		case <-tick.C:
 			g.recheck()
 			g.live.expire(g.Now())

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 )
@@ -11,8 +12,9 @@ import (
 type idleCollector struct {
 	attempts atomic.Uint64 // questions, connections and requests so far
 
-	// Used by tick alone.
+	// Used by whoever calls tick alone.
 	last, collected uint64
+	rested          int // connections that have begun to rest since it last collected
 }
 
 // note counts an attempt.
@@ -22,6 +24,10 @@ func (c *idleCollector) note() { c.attempts.Add(1) }
 func (c *idleCollector) tick() {
 	now := c.attempts.Load()
 	if now == c.last && now != c.collected {
+		if c.rested > 0 {
+			runtime.GC() // what they gave back to pools stays there for one more
+		}
+		c.rested = 0
 		debug.FreeOSMemory()
 		c.collected = now
 	}

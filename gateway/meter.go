@@ -119,14 +119,21 @@ func (m *meter) Untaken() int {
 
 // Waiting is how many bytes have at least arrived that were not read yet.
 func (m *meter) Waiting() int {
-	if m.raw == nil {
-		c, ok := m.Conn.(syscall.Conn)
-		if !ok {
-			return 0
-		}
-		m.raw, _ = c.SyscallConn() // of a closed one every use fails
+	raw := m.socket()
+	if raw == nil {
+		return 0
 	}
-	return upstream.Waiting(m.raw)
+	return upstream.Waiting(raw)
+}
+
+// socket is that of Conn, or nil if it is not one.
+func (m *meter) socket() syscall.RawConn {
+	if m.raw == nil {
+		if c, ok := m.Conn.(syscall.Conn); ok {
+			m.raw, _ = c.SyscallConn() // of a closed one every use fails
+		}
+	}
+	return m.raw
 }
 
 // CloseWrite half-closes where the connection can.

@@ -55,6 +55,7 @@ type Guard struct {
 	heads []Head
 	done  int  // heads read
 	ended bool // the client has closed its side after a whole request
+	rest  rest
 }
 
 // Limits bound what a Guard holds and waits for. A zero field is its default.
@@ -192,7 +193,13 @@ func (g *Guard) fill() error {
 	n, err := g.Conn.Read(g.in[len(g.in):cap(g.in)])
 	g.in = g.in[:len(g.in)+n]
 	if n > 0 || err == nil {
+		if !g.body.inside() {
+			g.stir()
+		}
 		return nil
+	}
+	if g.rests(err) {
+		return io.EOF
 	}
 	if len(g.in) > 0 && !g.body.inside() && !g.halt.Load() && !g.called.Load() {
 		g.refuse(broken(err))
@@ -302,5 +309,6 @@ func (g *Guard) push(h Head) {
 	g.mu.Lock()
 	g.heads = append(g.heads, h)
 	g.done++
+	g.rest = rest{}
 	g.mu.Unlock()
 }

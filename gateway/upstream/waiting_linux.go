@@ -28,3 +28,14 @@ func Untaken(raw syscall.RawConn) (n int) {
 	}
 	return n
 }
+
+// Arrived waits until there is something to read from a connection of TCP, be it
+// its end, and reads nothing. It needs neither a buffer nor a deep stack. The
+// connection's deadline for reading, or its close, ends it with an error.
+func Arrived(raw syscall.RawConn) error {
+	return raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return err != unix.EAGAIN && err != unix.EINTR // what else is wrong, a read tells
+	})
+}
