@@ -238,8 +238,11 @@ func (b *bench) measure(id string, p *peers.Peer, j load.Job, round int) (report
 	}
 	j.Target, j.Header = p.Target, peers.Header
 	var first, last snapshot
-	finish := b.profile(id, p, j.Time)
-	r, err := p.Client.Do(j, func() { first = b.snapshot(p) }, func() {
+	finish := func() {}
+	r, err := p.Client.Do(j, func() {
+		finish = b.profile(id, p, j.Time)
+		first = b.snapshot(p)
+	}, func() {
 		if j.Kind == load.Idle {
 			time.Sleep(settle)
 		}

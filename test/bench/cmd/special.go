@@ -118,10 +118,11 @@ func crowd(b *bench, w workload) error {
 }
 
 // profile takes a CPU profile of a daemon of sallyport for the length of a job,
-// if that is asked for, and returns what waits for it.
+// or of the first second of one that has no length, if that is asked for, and
+// returns what waits for it.
 func (b *bench) profile(id string, p *peers.Peer, length time.Duration) func() {
-	seconds := int(length / time.Second)
-	if seconds == 0 {
+	seconds := max(1, int(length/time.Second))
+	if b.profiles == "" {
 		return func() {}
 	}
 	done := make(chan struct{})

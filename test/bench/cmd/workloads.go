@@ -131,13 +131,17 @@ type options struct {
 }
 
 func (o *options) fill() {
-	length := 2 * time.Second
-	o.names, o.bulk, o.idle, o.tunnels, o.crowd = 500, 512<<20, 2000, 50_000, 1000
+	length, names := 2*time.Second, 500
+	o.bulk, o.idle, o.tunnels, o.crowd = 512<<20, 2000, 50_000, 1000
 	if o.quick {
-		length, o.names, o.bulk, o.idle, o.tunnels, o.crowd = time.Second, 100, 64<<20, 500, 3000, 50
+		length, names = time.Second, 100
+		o.bulk, o.idle, o.tunnels, o.crowd = 64<<20, 500, 3000, 50
 	}
 	if o.length == 0 {
 		o.length = length
+	}
+	if o.names == 0 {
+		o.names = names
 	}
 	if o.rounds == 0 {
 		o.rounds = 5
