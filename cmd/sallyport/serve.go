@@ -73,6 +73,7 @@ func (f *serveFlags) serve() error {
 	if err != nil {
 		return &exit{code: exitConfig, err: err, hint: hintOf(err)}
 	}
+	defer paceHeap()()
 	return d.run()
 }
 
