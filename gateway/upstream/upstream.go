@@ -50,7 +50,7 @@ type Options struct {
 	Roots *x509.CertPool
 	// Self returns the gateway's own addresses. It is called for each Route
 	// and Dial. Nil is the addresses of the interfaces that this process sees:
-	// read anew for each Dial, and for a Route not older than a second.
+	// as they are at each Dial, and for a Route not older than a second.
 	Self func() []netip.Addr
 	// NAT64 are the network's translation prefixes besides 64:ff9b::/96.
 	NAT64 []netip.Prefix
@@ -85,6 +85,7 @@ type Upstream struct {
 	maxIdlePerHost                                      int
 
 	chunks chunkBuffers
+	own    *interfaces
 
 	mu     sync.Mutex
 	closed bool
@@ -111,8 +112,8 @@ func New(o Options) (*Upstream, error) {
 		u.log = hclog.NewNullLogger()
 	}
 	if u.self == nil {
-		own := &interfaces{}
-		u.self, u.selfNow = own.recent, own.now
+		u.own = &interfaces{}
+		u.self, u.selfNow = u.own.recent, u.own.now
 	}
 	var err error
 	if u.hosts, err = staticHosts(o.Hosts); err != nil {
@@ -225,6 +226,9 @@ func (u *Upstream) Close() {
 		p.close()
 	}
 	u.resolver.close()
+	if u.own != nil {
+		u.own.close()
+	}
 }
 
 // all returns the pools, and with end none is handed out any more.
@@ -240,50 +244,4 @@ func (u *Upstream) all(end bool) []*Pool {
 		clear(u.pools)
 	}
 	return out
-}
-
-// selfRefresh is how long the addresses of the interfaces are believed.
-const selfRefresh = time.Second
-
-// interfaces tells the addresses of this process's interfaces. If they cannot
-// be read it keeps to those it knew.
-type interfaces struct {
-	mu    sync.Mutex
-	known []netip.Addr
-	until time.Time
-}
-
-// recent returns what they were within the last second.
-func (i *interfaces) recent() []netip.Addr {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if time.Now().After(i.until) {
-		i.read()
-	}
-	return i.known
-}
-
-// now reads them.
-func (i *interfaces) now() []netip.Addr {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.read()
-	return i.known
-}
-
-// read is called with mu held.
-func (i *interfaces) read() {
-	found, err := net.InterfaceAddrs()
-	if err != nil {
-		return
-	}
-	fresh := make([]netip.Addr, 0, len(found))
-	for _, a := range found {
-		if n, ok := a.(*net.IPNet); ok {
-			if addr, ok := netip.AddrFromSlice(n.IP); ok {
-				fresh = append(fresh, addr.Unmap())
-			}
-		}
-	}
-	i.known, i.until = fresh, time.Now().Add(selfRefresh)
 }
