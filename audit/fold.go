@@ -8,9 +8,11 @@ import (
 	"time"
 )
 
-// Writer takes events for the log.
+// Writer takes events for the log. WriteAll is Write of several events by one
+// caller; it returns nil or the error of each.
 type Writer interface {
 	Write(e *Event) error
+	WriteAll(es []*Event) []error
 }
 
 // FolderOptions of NewFolder. Log is required; a zero is its default.
@@ -94,17 +96,40 @@ func NewFolder(o FolderOptions) (*Folder, error) {
 // straight to the log; an end may be written a little later. A Count of the event itself is taken as that many. Of an
 // event that was folded, Req becomes that of the record that will count it.
 func (f *Folder) Write(e *Event) error {
-	if e.Phase == PhaseEnd {
-		return f.o.Later(e)
-	}
-	if e.Phase != PhaseDecision || e.Verdict != "deny" {
-		return f.o.Log.Write(e)
-	}
-	direct, err := f.fold(e)
-	if err != nil || !direct {
+	if direct, err := f.take(e); err != nil || !direct {
 		return err
 	}
 	return f.o.Log.Write(e)
+}
+
+// WriteAll is Write of several events, those that nothing folds together.
+func (f *Folder) WriteAll(es []*Event) []error {
+	var errs []error
+	direct, at := make([]*Event, 0, len(es)), make([]int, 0, len(es))
+	for i, e := range es {
+		switch alone, err := f.take(e); {
+		case err != nil:
+			errs = noteError(errs, len(es), i, err)
+		case alone:
+			direct, at = append(direct, e), append(at, i)
+		}
+	}
+	for i, err := range f.o.Log.WriteAll(direct) {
+		errs = noteError(errs, len(es), at[i], err)
+	}
+	return errs
+}
+
+// take folds e if it may be, or hands it on if it is an end. It reports whether
+// it is to be written by itself.
+func (f *Folder) take(e *Event) (direct bool, err error) {
+	if e.Phase == PhaseEnd {
+		return false, f.o.Later(e)
+	}
+	if e.Phase != PhaseDecision || e.Verdict != "deny" {
+		return true, nil
+	}
+	return f.fold(e)
 }
 
 // fold counts e, and reports whether it is to be written by itself.

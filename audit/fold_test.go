@@ -29,6 +29,13 @@ func (m *memory) Write(e *Event) error {
 	return nil
 }
 
+func (m *memory) WriteAll(es []*Event) (errs []error) {
+	for i, e := range es {
+		errs = noteError(errs, len(es), i, m.Write(e))
+	}
+	return errs
+}
+
 func (m *memory) total() (n uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

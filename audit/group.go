@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"runtime"
 	"time"
 )
@@ -63,15 +64,77 @@ func (l *Log) Write(e *Event) error {
 	if err != nil {
 		return err
 	}
-	if g != nil {
-		l.lead(g)
-	} else {
-		<-done
-	}
+	l.await(g, done)
 	err = x.err
 	x.event = nil
 	l.entries.Put(x)
 	return err
+}
+
+// maxAtOnce is how many events of one caller are handed to a group at a time.
+// They fit into any group that is not led yet, however long they are.
+const maxAtOnce = 128
+
+// WriteAll is Write of several events by one caller, which take one write
+// together. It returns nil when each of them is written, and otherwise what
+// Write would return for each.
+func (l *Log) WriteAll(es []*Event) []error {
+	var errs []error
+	for start := 0; start < len(es); start += maxAtOnce {
+		some := es[start:min(start+maxAtOnce, len(es))]
+		for i, err := range l.writeSome(some) {
+			errs = noteError(errs, len(es), start+i, err)
+		}
+	}
+	return errs
+}
+
+// writeSome is WriteAll of at most maxAtOnce events.
+func (l *Log) writeSome(es []*Event) (errs []error) {
+	var few [maxAtOnce]*entry
+	entries := few[:0]
+	for i, e := range es {
+		if err := l.fault.refuse(l.o.Now); err != nil {
+			errs = noteError(errs, len(es), i, err)
+			entries = append(entries, nil)
+			continue
+		}
+		entries = append(entries, l.entry(e))
+	}
+	g, done, err := l.join(entries...)
+	if err == nil {
+		l.await(g, done)
+	}
+	for i, x := range entries {
+		if x == nil {
+			continue
+		}
+		errs = noteError(errs, len(es), i, cmp.Or(err, x.err))
+		x.event = nil
+		l.entries.Put(x)
+	}
+	return errs
+}
+
+// noteError sets the i-th of n errors, where there is one.
+func noteError(errs []error, n, i int, err error) []error {
+	if err == nil {
+		return errs
+	}
+	if errs == nil {
+		errs = make([]error, n)
+	}
+	errs[i] = err
+	return errs
+}
+
+// await commits g, which the caller leads, or waits for who does.
+func (l *Log) await(g *group, done <-chan struct{}) {
+	if g != nil {
+		l.lead(g)
+	} else if done != nil {
+		<-done
+	}
 }
 
 // Later takes an event that nothing waits for, such as an end: it is written
@@ -92,16 +155,19 @@ func (l *Log) Later(e *Event) error {
 	return err
 }
 
-// join adds x to the open group. The first who waits for it leads it, and gets
-// it: it commits for all as soon as the group before is done. The others wait
-// until done is closed.
-func (l *Log) join(x *entry) (lead *group, done <-chan struct{}, err error) {
+// join adds entries to the open group; nil is none. The first who waits for it
+// leads it, and gets it: it commits for all as soon as the group before is done.
+// The others wait until done is closed.
+func (l *Log) join(entries ...*entry) (lead *group, done <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, nil, ErrClosed
 	}
-	g := l.add(x)
+	g := l.add(entries...)
+	if g == nil {
+		return nil, nil, nil
+	}
 	g.waits++
 	if !g.led {
 		g.led = true
@@ -134,16 +200,31 @@ func (l *Log) joinLate(x *entry) (lead *group, err error) {
 	return nil, nil
 }
 
-// add puts x into the open group, or into a new one if that is full, which only
-// one is that is led. Called with mu held.
-func (l *Log) add(x *entry) *group {
+// add puts entries into the open group, all into a new one if they do not fit,
+// which they only fail to where it is led. It returns nil where there are none.
+// Called with mu held.
+func (l *Log) add(entries ...*entry) *group {
+	n, size := 0, 0
+	for _, x := range entries {
+		if x != nil {
+			n++
+			size += len(x.body)
+		}
+	}
+	if n == 0 {
+		return nil
+	}
 	g := l.group
-	if len(g.entries) >= maxGroup || g.size+len(x.body) > maxGroupBytes {
+	if len(g.entries)+n > maxGroup || g.size+size > maxGroupBytes {
 		g = &group{}
 		l.group = g
 	}
-	g.entries = append(g.entries, x)
-	g.size += len(x.body)
+	for _, x := range entries {
+		if x != nil {
+			g.entries = append(g.entries, x)
+		}
+	}
+	g.size += size
 	return g
 }
 

@@ -343,6 +343,24 @@ func (r *recorder) Write(e *audit.Event) error {
 	return r.Log.Write(e)
 }
 
+func (r *recorder) WriteAll(es []*audit.Event) []error {
+	r.mu.Lock()
+	fails := r.fail != nil
+	r.mu.Unlock()
+	if !fails {
+		return r.Log.WriteAll(es)
+	}
+	errs, failed := make([]error, len(es)), false
+	for i, e := range es {
+		errs[i] = r.Write(e)
+		failed = failed || errs[i] != nil
+	}
+	if !failed {
+		return nil
+	}
+	return errs
+}
+
 func (r *recorder) failWhen(f func(*audit.Event) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

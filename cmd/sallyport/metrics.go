@@ -33,8 +33,11 @@ type metrics struct {
 	shipped   *prometheus.CounterVec
 }
 
-// recorder is the next one to write an event.
-type recorder interface{ Write(*audit.Event) error }
+// recorder is the next one to write events.
+type recorder interface {
+	Write(*audit.Event) error
+	WriteAll([]*audit.Event) []error
+}
 
 func newMetrics(next recorder) *metrics {
 	m := &metrics{next: next, registry: prometheus.NewRegistry()}
@@ -74,6 +77,15 @@ func (m *metrics) Write(e *audit.Event) error {
 		m.ended(e)
 	}
 	return m.next.Write(e)
+}
+
+// WriteAll is Write of several decisions.
+func (m *metrics) WriteAll(es []*audit.Event) []error {
+	errs := m.next.WriteAll(es)
+	for i, e := range es {
+		m.decided(e, errs == nil || errs[i] == nil)
+	}
+	return errs
 }
 
 // decided counts a decision. Without a record nothing is admitted and no secret

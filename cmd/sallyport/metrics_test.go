@@ -19,6 +19,13 @@ func (r *failingRecorder) Write(*audit.Event) error {
 	return nil
 }
 
+func (r *failingRecorder) WriteAll(es []*audit.Event) []error {
+	if r.broken {
+		return slices.Repeat([]error{r.Write(nil)}, len(es))
+	}
+	return nil
+}
+
 // counters are the counters of decisions, questions and secrets.
 func counters(t *testing.T, m *metrics) (got []string) {
 	t.Helper()
@@ -58,15 +65,20 @@ func TestMetricsCountWhatWasAnswered(t *testing.T) {
 		true: {"A FORMERR 1", "A REFUSED 1", "dns audit_unavailable deny 1", "dns protocol_error deny 1", "http audit_unavailable deny 2",
 			"packet udp_blocked deny 3", "withheld KEY 1"},
 	} {
-		m := newMetrics(&failingRecorder{broken})
+		m, together := newMetrics(&failingRecorder{broken}), newMetrics(&failingRecorder{broken})
 		for _, e := range play {
 			e.Phase = audit.PhaseDecision
 			if err := m.Write(e); (err != nil) != broken {
 				t.Errorf("written: %v", err)
 			}
 		}
-		if got := counters(t, m); !slices.Equal(got, want) {
-			t.Errorf("with a broken log %t: counted %q, want %q", broken, got, want)
+		if errs := together.WriteAll(play); (errs != nil) != broken {
+			t.Errorf("written together: %v", errs)
+		}
+		for _, m := range []*metrics{m, together} {
+			if got := counters(t, m); !slices.Equal(got, want) {
+				t.Errorf("with a broken log %t: counted %q, want %q", broken, got, want)
+			}
 		}
 	}
 }
