@@ -44,7 +44,7 @@ func TestQuestionAllocations(t *testing.T) {
 	l := newLab(t)
 	l.allow("api.test", 443)
 	l.load()
-	for host, most := range map[string]float64{"api.test": 16, "evil.test": 18} {
+	for host, most := range map[string]float64{"api.test": 10, "evil.test": 12} {
 		q := dns.Question{Name: host, Host: host, Type: mdns.TypeA, TypeName: "A", Transport: dns.TransportUDP}
 		atMost(t, most, func() { l.g.question(l.sandbox, q) })
 	}

@@ -43,10 +43,15 @@ func policyOf(s *Snapshot) *audit.Policy {
 
 // cover covers the values that are held in what the sandbox said.
 func (e *event) cover(held *inject.Guard) {
+	host := e.Host
 	for _, name := range []*string{&e.Host, &e.SNI, &e.Authority} {
 		*name = held.CoverName(*name)
 	}
-	if e.DNS != nil { // likewise
+	switch {
+	case e.DNS == nil:
+	case e.DNS.QName == host:
+		e.DNS.QName = e.Host
+	default:
 		e.DNS.QName = held.CoverName(e.DNS.QName)
 	}
 	if h := e.HTTP; h != nil { // made for this event
@@ -59,11 +64,31 @@ func (e *event) cover(held *inject.Guard) {
 
 // record writes e and returns when it would survive the end of the process.
 func (g *Gateway) record(e *event) error {
-	e.cover(g.snap.Load().held())
+	g.ready(e, g.snap.Load().held())
+	return g.Audit.Write(&e.Event)
+}
+
+// recordAll is record of decisions that were made together. It returns nil or
+// the error of each.
+func (g *Gateway) recordAll(es []*event) []error {
+	if len(es) == 0 {
+		return nil
+	}
+	held := g.snap.Load().held()
+	events := make([]*audit.Event, len(es))
+	for i, e := range es {
+		g.ready(e, held)
+		events[i] = &e.Event
+	}
+	return g.Audit.WriteAll(events)
+}
+
+// ready makes e fit to be written, and counts it.
+func (g *Gateway) ready(e *event, held *inject.Guard) {
+	e.cover(held)
 	if e.Verdict == policy.Deny.String() {
 		g.denied.Add(max(e.Count, 1))
 	}
-	return g.Audit.Write(&e.Event)
 }
 
 // Denials returns how many attempts were denied since the start.

@@ -34,24 +34,54 @@ func (g *Gateway) question(sb *identity.Sandbox, q dns.Question) dns.Answer {
 	g.idle.note()
 	snap := g.snap.Load()
 	leaks := snap.leaks(sb, q.Name)
-	d, a := g.answer(snap, sb, q, leaks)
-	e := g.event(snap, audit.KindDNS, audit.PhaseDecision, sb)
-	e.decide(d)
-	e.peers(q.Peer, q.Resolver)
-	e.uses(leaks)
-	e.Host = q.Host
-	e.DNS = &audit.DNS{QName: q.Name, QType: q.TypeName, RCode: mdns.RcodeToString[a.RCode], Transport: q.Transport}
-	for _, addr := range a.Addrs {
-		e.DNS.Answers = append(e.DNS.Answers, addr.String())
-	}
-	if err := g.record(e); err != nil {
-		return dns.Answer{RCode: mdns.RcodeRefused, EDECode: edeNotReady, EDEText: "audit log unavailable"}
+	d, a := g.answer(snap, sb, q, leaks, g.Pool.Lease)
+	if err := g.record(&newQuestionEvent(nil, snap, sb, q, leaks, d, a).event); err != nil {
+		return unrecorded()
 	}
 	return a
 }
 
+// leaser gives the address that stands for host in a sandbox.
+type leaser func(sandboxID, host string, v6 bool) (netip.Addr, error)
+
+// questions answers questions that came together. Their records are written
+// together, and those that need a lease first are left undecided.
+func (g *Gateway) questions(in *Inbound, asked []dns.Asked) {
+	g.idle.note()
+	snap := g.snap.Load()
+	events, at := make([]*event, 0, len(asked)), make([]*dns.Asked, 0, len(asked))
+	var last *questionEvent
+	for i := range asked {
+		x := &asked[i]
+		sb, _ := in.Identify(x.Peer.Addr())
+		leaks := snap.leaks(sb, x.Name)
+		waits := false
+		d, a := g.answer(snap, sb, x.Question, leaks, func(id, host string, v6 bool) (netip.Addr, error) {
+			addr, known := g.Pool.Leased(id, host, v6)
+			waits = !known
+			return addr, nil
+		})
+		if waits {
+			continue
+		}
+		x.Answer, x.Decided = a, true
+		last = newQuestionEvent(last, snap, sb, x.Question, leaks, d, a)
+		events, at = append(events, &last.event), append(at, x)
+	}
+	for i, err := range g.recordAll(events) {
+		if err != nil {
+			at[i].Answer = unrecorded()
+		}
+	}
+}
+
+// unrecorded is the answer to a question of which there is no record.
+func unrecorded() dns.Answer {
+	return dns.Answer{RCode: mdns.RcodeRefused, EDECode: edeNotReady, EDEText: "audit log unavailable"}
+}
+
 // answer decides a question and says what is answered.
-func (g *Gateway) answer(snap *Snapshot, sb *identity.Sandbox, q dns.Question, leaks []inject.Use) (policy.Decision, dns.Answer) {
+func (g *Gateway) answer(snap *Snapshot, sb *identity.Sandbox, q dns.Question, leaks []inject.Use, lease leaser) (policy.Decision, dns.Answer) {
 	if sb == nil {
 		return policy.Decision{Reason: policy.UnknownSandbox, Message: "no sandbox claims this address"},
 			dns.Answer{RCode: mdns.RcodeRefused, EDECode: edeProhibited, EDEText: "unknown sandbox"}
@@ -76,7 +106,7 @@ func (g *Gateway) answer(snap *Snapshot, sb *identity.Sandbox, q dns.Question, l
 	}
 	var failed error
 	a := g.addressed(snap, sb, q, func(v6 bool) (netip.Addr, error) {
-		addr, err := g.Pool.Lease(sb.ID, q.Host, v6)
+		addr, err := lease(sb.ID, q.Host, v6)
 		failed = err
 		return addr, err
 	})

@@ -58,6 +58,7 @@ func (g *Gateway) Serve(ctx context.Context, in *Inbound) error {
 	}
 	questions := dns.NewServer(g.serveQuestions(in), dns.Options{
 		Logger:    g.Logger.Named("dns"),
+		Quick:     func(_ context.Context, asked []dns.Asked) { g.questions(in, asked) },
 		Malformed: func(_ context.Context, m dns.Malformed) { sb, _ := in.Identify(m.Peer.Addr()); g.malformed(sb, m) },
 	})
 	for _, p := range in.DNSPackets {

@@ -3,19 +3,32 @@
 package capture
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
+// Datagram is a message of a DNSConn. It is no type of its own so that those
+// who read and send need not know this package.
+type Datagram = struct {
+	B        []byte         // room to read into, then the message
+	Peer     netip.AddrPort // the sandbox's end
+	Resolver netip.AddrPort // the end that was asked
+}
+
 // DNSConn receives the datagrams that a sandbox sends to port 53 of any
 // address and answers from the address that was asked.
 type DNSConn struct {
-	conn *net.UDPConn
+	conn  *net.UDPConn
+	raw   syscall.RawConn
+	spare sync.Pool // of *messages
 }
 
 func newDNSConn(f *os.File) (*DNSConn, error) {
@@ -27,62 +40,96 @@ func newDNSConn(f *os.File) (*DNSConn, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("%T is not a UDP socket", c), c.Close())
 	}
-	return &DNSConn{conn: udp}, nil
-}
-
-// originalDestinationSpace is room for one control message with a
-// sockaddr_in6.
-const originalDestinationSpace = 128
-
-// ReadFrom reads one datagram. dst is the resolver the sandbox asked. A
-// datagram longer than b is cut.
-func (c *DNSConn) ReadFrom(b []byte) (n int, peer, dst netip.AddrPort, err error) {
-	var oob [originalDestinationSpace]byte
-	for {
-		n, oobn, _, peer, err := c.conn.ReadMsgUDPAddrPort(b, oob[:])
-		if err != nil {
-			return 0, netip.AddrPort{}, netip.AddrPort{}, err
-		}
-		// A datagram that was not diverted has no original destination; the
-		// rules let none through, and there would be no address to answer from.
-		if dst, ok := originalDestination(oob[:oobn]); ok {
-			return n, peer, dst, nil
-		}
-	}
-}
-
-func originalDestination(oob []byte) (netip.AddrPort, bool) {
-	messages, err := unix.ParseSocketControlMessage(oob)
+	raw, err := udp.SyscallConn()
 	if err != nil {
-		return netip.AddrPort{}, false
+		return nil, errors.Join(err, udp.Close())
 	}
-	for i := range messages {
-		sa, err := unix.ParseOrigDstAddr(&messages[i])
-		if err != nil {
-			continue
+	return &DNSConn{conn: udp, raw: raw}, nil
+}
+
+// ReadBatch waits for datagrams and reads those that are there, as many as take
+// has room for, and cuts each B to its message. It calls take before each try,
+// and leave after one that found nothing. A datagram longer than its B is cut.
+func (c *DNSConn) ReadBatch(take func() []Datagram, leave func()) (n int, err error) {
+	ended := c.raw.Read(func(fd uintptr) bool {
+		m := c.messages()
+		defer c.spare.Put(m)
+		for n == 0 && err == nil {
+			ds := take()
+			var read int
+			if read, err = m.receive(int(fd), ds); err == unix.EAGAIN {
+				leave()
+				err = nil
+				return false
+			}
+			n = m.give(ds, read)
 		}
-		switch sa := sa.(type) {
-		case *unix.SockaddrInet4:
-			return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)), true
-		case *unix.SockaddrInet6:
-			return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port)), true
+		return true
+	})
+	if ended != nil {
+		return 0, ended
+	}
+	if err != nil {
+		return 0, os.NewSyscallError("recvmmsg", err)
+	}
+	return n, nil
+}
+
+// WriteBatch sends each B to its Peer from its Resolver, the address that
+// ReadBatch gave with the question. One that cannot be sent does not keep back
+// the others; the error is that of the first such.
+func (c *DNSConn) WriteBatch(ds []Datagram) error {
+	m := c.messages()
+	defer c.spare.Put(m)
+	var failed error
+	for start := 0; start < len(ds); start += batchLen {
+		some := ds[start:min(start+batchLen, len(ds))]
+		m.answers(some)
+		sent := 0
+		ended := c.raw.Write(func(fd uintptr) bool {
+			for sent < len(some) {
+				n, err := m.send(int(fd), sent, len(some))
+				switch {
+				case err == unix.EAGAIN:
+					return false
+				case err != nil: // of the first of them
+					if failed == nil {
+						failed = fmt.Errorf("to %s: %w", some[sent].Peer, os.NewSyscallError("sendmmsg", err))
+					}
+					sent++
+				default:
+					sent += n
+				}
+			}
+			return true
+		})
+		m.forget(len(some))
+		if ended != nil {
+			return ended
+		}
+	}
+	return failed
+}
+
+// Close closes the socket; a ReadBatch that waits returns net.ErrClosed.
+func (c *DNSConn) Close() error { return c.conn.Close() }
+
+// originalDestination returns what IP_RECVORIGDSTADDR and its like for IPv6
+// have put into the control messages.
+func originalDestination(oob []byte) (netip.AddrPort, bool) {
+	for len(oob) >= unix.CmsgLen(0) {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
+		if err != nil {
+			return netip.AddrPort{}, false
+		}
+		oob = rest
+		// The data is a sockaddr_in or a sockaddr_in6.
+		switch {
+		case h.Level == unix.SOL_IP && h.Type == unix.IP_ORIGDSTADDR && len(data) >= unix.SizeofSockaddrInet4:
+			return netip.AddrPortFrom(netip.AddrFrom4([4]byte(data[4:8])), binary.BigEndian.Uint16(data[2:])), true
+		case h.Level == unix.SOL_IPV6 && h.Type == unix.IPV6_ORIGDSTADDR && len(data) >= unix.SizeofSockaddrInet6:
+			return netip.AddrPortFrom(netip.AddrFrom16([16]byte(data[8:24])), binary.BigEndian.Uint16(data[2:])), true
 		}
 	}
 	return netip.AddrPort{}, false
 }
-
-// WriteTo sends b to peer from dst, the address that ReadFrom gave with the
-// question.
-func (c *DNSConn) WriteTo(b []byte, dst, peer netip.AddrPort) (int, error) {
-	var oob []byte
-	if dst.Addr().Is4() {
-		oob = unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: dst.Addr().As4()})
-	} else {
-		oob = unix.PktInfo6(&unix.Inet6Pktinfo{Addr: dst.Addr().As16()})
-	}
-	n, _, err := c.conn.WriteMsgUDPAddrPort(b, oob, peer)
-	return n, err
-}
-
-// Close closes the socket; a blocked ReadFrom returns net.ErrClosed.
-func (c *DNSConn) Close() error { return c.conn.Close() }

@@ -214,13 +214,22 @@ func TestOwnLoopbackStaysTheSandboxes(t *testing.T) {
 func echoQuestions(s *Sockets) {
 	for _, c := range s.DNSPackets {
 		go func() {
-			b := make([]byte, 512)
+			ds := make([]Datagram, 4)
+			take := func() []Datagram {
+				for i := range ds {
+					ds[i].B = make([]byte, 512)
+				}
+				return ds
+			}
 			for {
-				n, peer, dst, err := c.ReadFrom(b)
+				n, err := c.ReadBatch(take, func() {})
 				if err != nil {
 					return
 				}
-				c.WriteTo(append([]byte(dst.String()+" "), b[:n]...), dst, peer)
+				for i := range ds[:n] {
+					ds[i].B = append([]byte(ds[i].Resolver.String()+" "), ds[i].B...)
+				}
+				c.WriteBatch(ds[:n])
 			}
 		}()
 	}

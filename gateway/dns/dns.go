@@ -115,8 +115,14 @@ var (
 
 // Options of a Server. Zero fields are the defaults.
 type Options struct {
-	// Workers is how many questions of one packet socket are decided at a
-	// time (128). What arrives beyond waits in the socket's buffer, and what
+	// Quick is asked first about the questions that came together over UDP,
+	// and decides those that need to wait for nothing but their records: as
+	// with a Handler, the answers leave only after it has returned, and ctx is
+	// the same. Questions of one socket wait for it; the rest has a Handler,
+	// and a goroutine, for each. Nil decides none.
+	Quick func(ctx context.Context, asked []Asked)
+	// Workers is how many questions of one packet socket are decided apart at
+	// a time (128). What arrives beyond waits in the socket's buffer, and what
 	// does not fit there is lost, as UDP may be: a flood costs no memory.
 	Workers int
 	// MaxTCP is how many TCP connections one listener serves at a time (128).

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -155,13 +156,20 @@ func (m *memoryStore) Delete(bucket string, key []byte) error {
 // udpSocket is a PacketConn over a plain UDP socket.
 type udpSocket struct{ *net.UDPConn }
 
-func (u udpSocket) ReadFrom(b []byte) (int, netip.AddrPort, netip.AddrPort, error) {
-	n, peer, err := u.ReadFromUDPAddrPort(b)
-	return n, peer, u.LocalAddr().(*net.UDPAddr).AddrPort(), err
+func (u udpSocket) ReadBatch(take func() []Datagram, _ func()) (int, error) {
+	d := &take()[0]
+	n, peer, err := u.ReadFromUDPAddrPort(d.B)
+	d.B, d.Peer, d.Resolver = d.B[:n], peer, u.LocalAddr().(*net.UDPAddr).AddrPort()
+	return 1, err
 }
 
-func (u udpSocket) WriteTo(b []byte, _, peer netip.AddrPort) (int, error) {
-	return u.WriteToUDPAddrPort(b, peer)
+func (u udpSocket) WriteBatch(ds []Datagram) error {
+	var errs []error
+	for _, d := range ds {
+		_, err := u.WriteToUDPAddrPort(d.B, d.Peer)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // serveUDP serves s on a loopback socket until the test ends.
@@ -216,33 +224,53 @@ type fakeSocket struct {
 	failed chan error // errors that ReadFrom returns
 	done   chan struct{}
 	once   sync.Once
+	waits  func() // called before it waits for the first packet
 }
 
 func newFakeSocket() *fakeSocket {
 	return &fakeSocket{in: make(chan packet), out: make(chan packet, 1024), failed: make(chan error), done: make(chan struct{})}
 }
 
-func (f *fakeSocket) ReadFrom(b []byte) (int, netip.AddrPort, netip.AddrPort, error) {
+func (f *fakeSocket) ReadBatch(take func() []Datagram, leave func()) (int, error) {
+	take()
+	leave() // nothing is there at first
+	if f.waits != nil {
+		f.waits()
+	}
+	var first packet
 	select {
-	case p := <-f.in:
-		return copy(b, p.b), p.peer, testResolver, nil
+	case first = <-f.in:
 	case err := <-f.failed:
-		return 0, netip.AddrPort{}, netip.AddrPort{}, err
-	case <-f.done:
-		return 0, netip.AddrPort{}, netip.AddrPort{}, net.ErrClosed
-	}
-}
-
-func (f *fakeSocket) WriteTo(b []byte, dst, peer netip.AddrPort) (int, error) {
-	if dst != testResolver {
-		return 0, errors.New("answer does not come from the resolver that was asked")
-	}
-	select {
-	case f.out <- packet{append([]byte(nil), b...), peer}:
-		return len(b), nil
+		return 0, err
 	case <-f.done:
 		return 0, net.ErrClosed
 	}
+	ds := take()
+	for n := range ds {
+		if n > 0 {
+			select {
+			case first = <-f.in:
+			default:
+				return n, nil
+			}
+		}
+		ds[n].B, ds[n].Peer, ds[n].Resolver = ds[n].B[:copy(ds[n].B, first.b)], first.peer, testResolver
+	}
+	return len(ds), nil
+}
+
+func (f *fakeSocket) WriteBatch(ds []Datagram) error {
+	for _, d := range ds {
+		if d.Resolver != testResolver {
+			return errors.New("answer does not come from the resolver that was asked")
+		}
+		select {
+		case f.out <- packet{bytes.Clone(d.B), d.Peer}:
+		case <-f.done:
+			return net.ErrClosed
+		}
+	}
+	return nil
 }
 
 func (f *fakeSocket) Close() error {

@@ -159,6 +159,22 @@ func (p *Pool) Lease(sandboxID, host string, v6 bool) (netip.Addr, error) {
 	return p.address(off, v6), nil
 }
 
+// Leased is Lease of a host that has its address already. It waits for nothing,
+// and reports false for every other host.
+func (p *Pool) Leased(sandboxID, host string, v6 bool) (addr netip.Addr, ok bool) {
+	p.mu.RLock()
+	l := p.sandboxes[sandboxID]
+	p.mu.RUnlock()
+	if l == nil {
+		return netip.Addr{}, false
+	}
+	off, ok := l.offsetOf(host)
+	if !ok || off >= p.size(v6) {
+		return netip.Addr{}, false
+	}
+	return p.address(off, v6), true
+}
+
 // Lookup returns the host that a was leased to in the sandbox.
 func (p *Pool) Lookup(sandboxID string, a netip.Addr) (host string, ok bool) {
 	off, ok := p.offset(a)

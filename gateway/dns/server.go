@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -17,8 +18,9 @@ import (
 // Server answers the questions of sandboxes. One Server serves any number of
 // sockets.
 type Server struct {
-	handler Handler
-	o       Options
+	handler   Handler
+	o         Options
+	few, many sync.Pool // of *batch
 }
 
 // NewServer returns a Server that asks h. A nil h refuses every question.
@@ -41,10 +43,7 @@ func (s *Server) respond(ctx context.Context, src source, msg, out []byte) []byt
 	q, f := parse(msg)
 	limit, stream := dns.MaxMsgSize-1, src.transport == TransportTCP
 	if !stream {
-		limit = dns.MinMsgSize
-		if q.edns {
-			limit = min(max(int(q.size), dns.MinMsgSize), MaxUDPBytes)
-		}
+		limit = datagramLimit(q)
 	}
 	var a Answer
 	if f.err != nil {
@@ -59,6 +58,14 @@ func (s *Server) respond(ctx context.Context, src source, msg, out []byte) []byt
 		return nil
 	}
 	return reply(out, msg, q, a, limit, stream)
+}
+
+// datagramLimit is the longest answer over UDP to q. Bytes.
+func datagramLimit(q query) int {
+	if !q.edns {
+		return dns.MinMsgSize
+	}
+	return min(max(int(q.size), dns.MinMsgSize), MaxUDPBytes)
 }
 
 // ask calls the Handler. A question that makes it panic is answered SERVFAIL:
