@@ -143,6 +143,9 @@ func (g *Guard) Read(p []byte) (int, error) {
 				return 0, err
 			}
 			n, err := g.Conn.Read(p)
+			if err == nil {
+				n = g.gather(p, n) // of much that comes in small pieces each costs
+			}
 			if g.body.remaining -= int64(n); !g.body.inside() {
 				g.lift()
 			} else if err == io.EOF {
