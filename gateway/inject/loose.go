@@ -15,6 +15,7 @@ type loose struct {
 	values  []looseValue
 	at      [256][]spot  // by byte: where in values it stands
 	starts  [256][]int32 // by byte: values that begin with it
+	begin   [256]bool    // bytes that begin a value or an escape
 	early   [256]bool    // bytes with which the first line of a wrapped value may end that is too short to be known by
 	wrapped bool         // some value is broken into lines
 	tri     [1 << 10]uint64
@@ -47,11 +48,15 @@ func (v *looseValue) most(escape int) int {
 
 func newLoose(values []looseValue) *loose {
 	l := &loose{values: values, least: 1 << 30}
+	for c := range l.begin {
+		l.begin[c] = isEscape(byte(c))
+	}
 	for i, v := range values {
 		l.longest = max(l.longest, v.most(maxEscape))
 		l.near = max(l.near, v.most(maxPlain))
 		l.least = min(l.least, len(v.text))
 		l.starts[v.text[0]] = append(l.starts[v.text[0]], int32(i))
+		l.begin[v.text[0]] = true
 		for k := range len(v.text) {
 			c := v.text[k]
 			l.at[c] = append(l.at[c], spot{int32(i), int32(k)})
@@ -172,6 +177,9 @@ func (l *loose) open(text []byte) (start, owner int) {
 	}
 	for i := from; i < len(text); i++ {
 		c, u := text[i], unit{}
+		if !l.begin[c] {
+			continue
+		}
 		if isEscape(c) {
 			if u = unescapeAt(text, i); u.cut {
 				return i, -1

@@ -31,14 +31,18 @@ type watchedBody struct {
 	held  []byte // may be the beginning of a value
 	given int    // how many bytes of held have been read
 	ready []byte
-	buf   []byte
+	buf   []byte // for a caller whose buffer is too small
 	err   error
 }
 
+// inPlace is how many bytes behind what is held a caller's buffer has at least
+// that is read into itself.
+const inPlace = 2 << 10
+
 func (w *watchedBody) Read(b []byte) (int, error) {
 	for len(w.ready) == 0 && w.err == nil && len(b) > 0 {
-		into := b // nothing is looked for, so nothing is held
-		if w.o.text != nil {
+		into := b
+		if w.o.text != nil && len(b) < len(w.held)+inPlace {
 			if size := len(w.held) + w.o.text.longest + minBuffer; len(w.buf) < size {
 				w.buf = make([]byte, size)
 			}
