@@ -234,6 +234,9 @@ func (t *clearConn) Close() error {
 		return t.below.Close()
 	}
 	defer t.writing.Unlock()
+	if t.below.records.Held() {
+		return t.below.Close()
+	}
 	return t.Conn.Close()
 }
 
@@ -243,26 +246,28 @@ func (t *clearConn) CloseWrite() error {
 		return errWriting
 	}
 	defer t.writing.Unlock()
+	if t.below.records.Held() {
+		return errWriting
+	}
 	return t.Conn.CloseWrite()
 }
 
 // Write encrypts p, and sends the records of a long one together.
-func (t *clearConn) Write(p []byte) (n int, err error) {
+func (t *clearConn) Write(p []byte) (int, error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
-	for err == nil && len(p)-n > maxPlain {
-		piece := p[n:min(len(p), n+maxGathered)]
-		t.below.gather()
-		_, err = t.Conn.Write(piece)
-		if err = errors.Join(err, t.below.send()); err == nil {
-			n += len(piece)
-		}
-	}
-	if err == nil && n < len(p) {
-		k, werr := t.Conn.Write(p[n:])
-		return n + k, werr
-	}
-	return n, err
+	return t.below.records.Write(t.Conn, t.below.meter, p)
+}
+
+// hold has what is written from now on sent together by release. One that holds
+// and releases is the only one that writes much.
+func (t *clearConn) hold() { t.below.records.Hold() }
+
+// release sends what was held.
+func (t *clearConn) release() error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	return t.below.records.Release(t.below.meter)
 }
 
 func (t *clearConn) Read(p []byte) (int, error) {

@@ -2,8 +2,9 @@ package gateway
 
 import (
 	"errors"
-	"sync"
 	"time"
+
+	"sallyport/gateway/upstream"
 )
 
 // helloConn is the transport of a handshake that may be abandoned: until the
@@ -16,10 +17,7 @@ type helloConn struct {
 	seen      []byte
 	last      []byte // of what came after the ClientHello, until it is over: its end, a few bytes
 
-	mu        sync.Mutex
-	gathered  *[]byte // records that are to be sent together
-	gathering bool
-	broken    error // of send: what comes behind would follow a gap
+	records upstream.Records // that are to be sent together
 }
 
 var errHelloTooLong = errors.New("the ClientHello is too long")
@@ -49,53 +47,14 @@ func (h *helloConn) Write(p []byte) (int, error) {
 		return len(p), nil // crypto/tls's own alert; the gateway sends its own
 	}
 	h.seen = nil
-	gathered, err := h.keep(p)
+	kept, err := h.records.Keep(p)
 	switch {
 	case err != nil:
 		return 0, err
-	case gathered:
+	case kept:
 		return len(p), nil
 	}
 	return h.meter.Write(p)
-}
-
-// keep keeps p if records are being gathered.
-func (h *helloConn) keep(p []byte) (bool, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.gathering {
-		*h.gathered = append(*h.gathered, p...)
-	}
-	return h.gathering, h.broken
-}
-
-// Sizes in bytes of what is gathered: a longer text than maxPlain takes more
-// than one record (RFC 8446, section 5.1), and of longer ones than maxGathered
-// each is gathered by itself.
-const (
-	maxPlain    = 16 << 10
-	maxGathered = 64 << 10
-)
-
-// gather keeps what is written until send.
-func (h *helloConn) gather() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.gathered, h.gathering = buffers.records.get(), true
-	*h.gathered = (*h.gathered)[:0]
-}
-
-// send sends what was gathered. What is written meanwhile waits for it.
-func (h *helloConn) send() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	b := h.gathered
-	h.gathered, h.gathering = nil, false
-	defer buffers.records.put(b)
-	if len(*b) > 0 {
-		_, h.broken = h.meter.Write(*b)
-	}
-	return h.broken
 }
 
 // take returns the bytes that were read, to be relayed as they came.

@@ -13,10 +13,12 @@ import (
 // is full, however long the peer pauses. So it is given what has come of a chunk
 // as a chunk of its own; nothing else is changed.
 //
-// It is used by one reader at a time.
+// It is used by one reader and one writer at a time.
 type clearConn struct {
 	net.Conn // a *conn or a *tls.Conn around one
 	under    *conn
+
+	writing sync.Mutex // held by a write, whose records may be gathered
 
 	part  part
 	left  int64  // of the part, in bytes; negative: up to the end of the connection

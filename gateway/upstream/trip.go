@@ -25,6 +25,7 @@ type conn struct {
 	addr    netip.AddrPort  // of the peer
 	version string          // of TLS, as "1.3"; "" without it. Set, as alpn, before a trip has the connection
 	alpn    string          // as negotiated
+	records Records         // of TLS over it
 	raw     syscall.RawConn // nil: it has none
 	written atomic.Int64    // before its end
 	ending  atomic.Bool
@@ -63,9 +64,25 @@ const (
 	answerGrace = 100 * time.Millisecond // for it to have been delivered
 )
 
-// Write implements net.Conn. The error of a reset is told when what the peer
-// had sent before has been read.
+// Write implements net.Conn.
 func (c *conn) Write(b []byte) (int, error) {
+	kept, err := c.records.Keep(b)
+	switch {
+	case err != nil:
+		return 0, err
+	case kept:
+		return len(b), nil
+	}
+	return (*sending)(c).Write(b)
+}
+
+// sending is a conn whose records are not gathered.
+type sending conn
+
+// Write implements io.Writer. The error of a reset is told when what the peer had
+// sent before has been read.
+func (s *sending) Write(b []byte) (int, error) {
+	c := (*conn)(s)
 	if c.barred.Load() {
 		return 0, errSent
 	}

@@ -86,6 +86,7 @@ type Upstream struct {
 
 	chunks chunkBuffers
 	own    *interfaces
+	bodies bodyBuffers
 
 	mu     sync.Mutex
 	closed bool
