@@ -18,13 +18,14 @@ type helloConn struct {
 	last      []byte // of what came after the ClientHello, until it is over: its end, a few bytes
 
 	records upstream.Records // that are to be sent together
+	ahead   upstream.Ahead   // what was read of those that came, when the handshake is over
 }
 
 var errHelloTooLong = errors.New("the ClientHello is too long")
 
 func (h *helloConn) Read(p []byte) (int, error) {
 	if h.done {
-		return h.meter.Read(p)
+		return h.ahead.Read(h.meter, p)
 	}
 	if !h.recording && h.answering {
 		n, err := h.meter.Read(p)
@@ -41,6 +42,9 @@ func (h *helloConn) Read(p []byte) (int, error) {
 	h.seen = append(h.seen, p[:n]...)
 	return n, err
 }
+
+// Waiting is how many bytes can at least be read at once.
+func (h *helloConn) Waiting() int { return h.ahead.Waiting(h.meter) }
 
 func (h *helloConn) Write(p []byte) (int, error) {
 	if !h.answering {

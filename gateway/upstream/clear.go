@@ -220,5 +220,5 @@ func (a *clearConn) fill() {
 // more says whether another read has something at once: so much has arrived
 // that a whole record is in it.
 func (a *clearConn) more(room int) bool {
-	return room >= maxRecord && len(a.rest) == 0 && Waiting(a.under.raw) >= maxRecord
+	return room >= maxRecord && len(a.rest) == 0 && a.under.waiting() >= maxRecord
 }

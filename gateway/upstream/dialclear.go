@@ -37,6 +37,7 @@ func (p *Pool) dialTLS(ctx context.Context, addr string, config *tls.Config) (ne
 		_ = c.Close() // nothing was sent
 		return nil, err
 	}
+	c.secured = true
 	t := tls.Client(c, config)
 	shaking, cancel := context.WithTimeoutCause(ctx, p.u.tlsTimeout, errHandshakeTime)
 	defer cancel()

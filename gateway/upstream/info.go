@@ -25,7 +25,7 @@ func (i *Info) Waiting() int {
 	if i.conn == nil {
 		return 0
 	}
-	return Waiting(i.conn.raw)
+	return i.conn.waiting()
 }
 
 // Attempt is what a request has to say besides itself.

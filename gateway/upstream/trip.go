@@ -26,6 +26,8 @@ type conn struct {
 	version string          // of TLS, as "1.3"; "" without it. Set, as alpn, before a trip has the connection
 	alpn    string          // as negotiated
 	records Records         // of TLS over it
+	ahead   Ahead           // likewise, if secured
+	secured bool            // TLS is spoken over it
 	raw     syscall.RawConn // nil: it has none
 	written atomic.Int64    // before its end
 	ending  atomic.Bool
@@ -76,27 +78,6 @@ func (c *conn) Write(b []byte) (int, error) {
 	return (*sending)(c).Write(b)
 }
 
-// sending is a conn whose records are not gathered.
-type sending conn
-
-// Write implements io.Writer. The error of a reset is told when what the peer had
-// sent before has been read.
-func (s *sending) Write(b []byte) (int, error) {
-	c := (*conn)(s)
-	if c.barred.Load() {
-		return 0, errSent
-	}
-	n, err := c.Conn.Write(b)
-	if !c.ending.Load() {
-		c.written.Add(int64(n))
-	}
-	if !c.unread.Load() && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
-		c.wait(c.ended, answerWait)
-		c.wait(nil, answerGrace)
-	}
-	return n, err
-}
-
 // wait waits for event, or that the connection is closed, no longer than most.
 func (c *conn) wait(event <-chan struct{}, most time.Duration) {
 	t := time.NewTimer(most)
@@ -109,8 +90,12 @@ func (c *conn) wait(event <-chan struct{}, most time.Duration) {
 }
 
 // Read implements net.Conn.
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
+func (c *conn) Read(b []byte) (n int, err error) {
+	if c.secured {
+		n, err = c.ahead.Read((*arriving)(c), b)
+	} else {
+		n, err = c.Conn.Read(b)
+	}
 	if err != nil {
 		c.once.Do(func() { close(c.ended) })
 	}
@@ -131,8 +116,11 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// wake ends what waits for the connection.
-func (c *conn) wake() { c.shut.Do(func() { close(c.closed) }) }
+// wake ends what waits for the connection, and what was read of it ahead.
+func (c *conn) wake() {
+	c.ahead.Stop()
+	c.shut.Do(func() { close(c.closed) })
+}
 
 // onClose has gone called when the connection is closed, or at once if it has
 // been.
