@@ -133,3 +133,52 @@ func TestNothingFollowsAGap(t *testing.T) {
 		t.Errorf("%d writes behind a gap", n-before)
 	}
 }
+
+// TestHeldWritesGoTogether: between hold and release short and long texts cost
+// one write, and nothing waits after it.
+func TestHeldWritesGoTogether(t *testing.T) {
+	c, below, client := openedTLS(t)
+	var want bytes.Buffer
+	write := func(n int) {
+		p := bytes.Repeat([]byte{byte(n)}, n)
+		want.Write(p)
+		if k, err := c.Write(p); k != n || err != nil {
+			t.Fatalf("wrote %d of %d: %v", k, n, err)
+		}
+	}
+	c.hold()
+	write(4 << 10)
+	write(60 << 10)
+	write(2)
+	if n := below.writes.Load(); n != 0 {
+		t.Errorf("%d writes while they are held", n)
+	}
+	must(t, c.release())
+	write(1)
+	if n := below.writes.Load(); n != 2 {
+		t.Errorf("%d writes, want 2", n)
+	}
+	got := make([]byte, want.Len())
+	_, err := io.ReadFull(client, got)
+	must(t, err)
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Error("other bytes arrived")
+	}
+}
+
+// TestCloseTellsNoEndBehindWhatIsHeld: a client that was not sent all must not
+// take what it has for the whole.
+func TestCloseTellsNoEndBehindWhatIsHeld(t *testing.T) {
+	c, below, client := openedTLS(t)
+	c.hold()
+	if _, err := c.Write(make([]byte, 40<<10)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CloseWrite(); !errors.Is(err, errWriting) {
+		t.Errorf("the end was told: %v", err)
+	}
+	_ = c.Close() // an error says that it was closed
+	if n, err := client.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) || below.writes.Load() != 0 {
+		t.Errorf("%d, %v after %d writes", n, err, below.writes.Load())
+	}
+}

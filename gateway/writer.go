@@ -11,12 +11,9 @@ import (
 	"sallyport/gateway/inject"
 )
 
-// buffers lends what is read into: copies to every relay and answer, bulk to an
-// answer of which much has arrived, and records to what is gathered to be sent
-// together.
-var buffers = struct{ copies, bulk, records bufferPool }{
-	copies: bufferPool{size: bufferSize}, bulk: bufferPool{size: bulkSize}, records: bufferPool{size: bulkSize},
-}
+// buffers lends what is read into: copies to every relay and answer, and bulk to
+// an answer of which much has arrived.
+var buffers = struct{ copies, bulk bufferPool }{copies: bufferPool{size: bufferSize}, bulk: bufferPool{size: bulkSize}}
 
 // answerWriter is the sandbox's side of an exchange. It sends on what has
 // come as soon as the upstream pauses, so that no stream is held back, and
@@ -24,6 +21,7 @@ var buffers = struct{ copies, bulk, records bufferPool }{
 type answerWriter struct {
 	http.ResponseWriter
 	x       *exchange
+	opened  *clearConn // below HTTP/1.1; nil: it is without TLS, or HTTP/2
 	begun   bool
 	written int64
 }
@@ -31,6 +29,9 @@ type answerWriter struct {
 // writer returns the writer that goproxy is to write the answer to.
 func (x *exchange) writer() http.ResponseWriter {
 	w := &answerWriter{ResponseWriter: x.r.w, x: x}
+	if g := x.r.c.guard; g != nil {
+		w.opened, _ = g.Conn.(*clearConn)
+	}
 	if isExtendedConnect(x.r.in) {
 		return &streamHijacker{answerWriter: w}
 	}
@@ -97,11 +98,15 @@ func (w *answerWriter) ReadFrom(src io.Reader) (int64, error) {
 	bp := buffers.copies.get()
 	defer buffers.copies.put(bp)
 	var total int64
-	for {
-		n, err := src.Read(*bp)
+	for much := false; ; {
+		var n int
 		var m int64
-		var werr error
-		if err == nil && w.written+int64(n) != w.x.length && w.more() {
+		var err, werr error
+		if !much {
+			n, err = src.Read(*bp)
+			much = err == nil && w.written+int64(n) != w.x.length && w.more()
+		}
+		if much {
 			m, err, werr = w.bulk((*bp)[:n], src)
 		} else {
 			m, werr = w.pass((*bp)[:n], n < len(*bp))
@@ -115,11 +120,35 @@ func (w *answerWriter) ReadFrom(src io.Reader) (int64, error) {
 		case err != nil:
 			return total, err
 		}
+		much = much && w.written != w.x.length && w.more()
 	}
 }
 
-// pass sends p on, at once if the upstream pauses behind it.
+// heldFrom is from how many bytes on what is written is held. What is shorter
+// the server writes at once anyway, if it writes it.
+const heldFrom = 2 << 10
+
+// pass sends p on, at once if the upstream pauses behind it. The server writes
+// the head and the first bytes of a body by themselves, and what is around a
+// chunk: of much all is sent together.
 func (w *answerWriter) pass(p []byte, pauses bool) (int64, error) {
+	if w.opened == nil || len(p) < heldFrom {
+		return w.passOn(p, pauses)
+	}
+	w.opened.hold()
+	n, err := w.passOn(p, pauses)
+	w.x.waits()
+	failed := w.opened.release()
+	w.x.written()
+	if failed != nil {
+		w.note(failed)
+		w.x.r.c.guard.Halt() // the server does not know of it
+	}
+	return n, errors.Join(err, failed)
+}
+
+// passOn is pass without regard to how many writes it takes.
+func (w *answerWriter) passOn(p []byte, pauses bool) (int64, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -137,16 +166,17 @@ const maxRecord = 5 + 16<<10 + 256
 // so much has arrived that a whole record is in it.
 func (w *answerWriter) more() bool { return w.x.info.Waiting() >= maxRecord }
 
-// bulk sends on what was read together with what has arrived behind it: of
-// much that comes in small pieces each costs.
+// bulk sends on what was read together with what has arrived behind it, which
+// is more: of much that comes in small pieces each costs.
 func (w *answerWriter) bulk(begun []byte, src io.Reader) (sent int64, err, werr error) {
 	bp := buffers.bulk.get()
 	defer buffers.bulk.put(bp)
 	n := copy(*bp, begun)
-	for err == nil && len(*bp)-n >= maxRecord && w.more() {
+	for more := true; more; {
 		var k int
 		k, err = src.Read((*bp)[n:])
 		n += k
+		more = err == nil && len(*bp)-n >= maxRecord && w.written+int64(n) != w.x.length && w.more()
 	}
 	sent, werr = w.pass((*bp)[:n], true)
 	return sent, err, werr

@@ -44,11 +44,12 @@ func (r *Records) Keep(p []byte) (kept bool, err error) {
 func (r *Records) Write(t, below io.Writer, p []byte) (n int, err error) {
 	room, held := r.room()
 	for err == nil && n < len(p) {
-		if left := len(p) - n; !held && left <= maxPlain {
+		left := len(p) - n
+		if !held && left <= maxPlain {
 			k, err := t.Write(p[n:])
 			return n + k, err
 		}
-		if room < maxPlain {
+		if room < min(left, maxPlain) {
 			if err = r.send(below); err != nil {
 				break
 			}
