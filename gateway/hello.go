@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sallyport/audit"
+	"sallyport/gateway/upstream"
 	"sallyport/policy"
 )
 
@@ -40,7 +41,8 @@ func (c *conn) serveTLS(ctx context.Context, first []byte, refusal *policy.Decis
 	recorded := c.denied
 	c.noteTLS(func(*audit.TLS) {})
 	c.scheme = policy.HTTPS
-	h := &helloConn{meter: c.client, recording: true}
+	h := &helloConn{meter: c.client, recording: true,
+		records: upstream.Records{Buffers: &buffers.records}, ahead: upstream.Ahead{Buffers: &buffers.records}}
 	var d policy.Decision
 	server := tls.Server(h, &tls.Config{
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {

@@ -9,11 +9,15 @@ import (
 	"net/http"
 
 	"sallyport/gateway/inject"
+	"sallyport/gateway/upstream"
 )
 
-// buffers lends what is read into: copies to every relay and answer, and bulk to
-// an answer of which much has arrived.
-var buffers = struct{ copies, bulk bufferPool }{copies: bufferPool{size: bufferSize}, bulk: bufferPool{size: bulkSize}}
+// buffers lends what is read into: copies to every relay and answer, bulk to an
+// answer of which much has arrived, and records to clients' connections of TLS.
+var buffers = struct {
+	copies, bulk bufferPool
+	records      upstream.Buffers
+}{copies: bufferPool{size: bufferSize}, bulk: bufferPool{size: bulkSize}}
 
 // answerWriter is the sandbox's side of an exchange. It sends on what has
 // come as soon as the upstream pauses, so that no stream is held back, and

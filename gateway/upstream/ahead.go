@@ -3,7 +3,6 @@ package upstream
 import (
 	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 )
 
@@ -14,6 +13,8 @@ import (
 //
 // It is read by one at a time. Waiting and Stop may be called at any time.
 type Ahead struct {
+	Buffers *Buffers // set before it is used
+
 	much    bool    // the last read got all that it asked for
 	buf     *[]byte // lent; nil: nothing of it is in rest
 	rest    []byte  // of buf, to be read
@@ -27,13 +28,8 @@ type Arriving interface {
 	Waiting() int
 }
 
-const (
-	aheadFrom = 4 << 10            // bytes that are asked for, where it may be much
-	aheadSize = 64<<10 + maxRecord // of a buffer, in bytes
-)
-
-// aheadBuffers lends what is read ahead into. Nothing is in the clear there.
-var aheadBuffers = sync.Pool{New: func() any { b := make([]byte, aheadSize); return &b }}
+// aheadFrom is how many bytes are at least asked for, where it may be much.
+const aheadFrom = 4 << 10
 
 // Read reads from src into p, and perhaps ahead.
 func (a *Ahead) Read(src Arriving, p []byte) (int, error) {
@@ -43,7 +39,7 @@ func (a *Ahead) Read(src Arriving, p []byte) (int, error) {
 	case len(a.rest) > 0:
 		return a.give(p), nil
 	case a.much && src.Waiting() > len(p):
-		a.buf = aheadBuffers.Get().(*[]byte)
+		a.buf = a.Buffers.get()
 		n, err := src.Read(*a.buf) // does not wait
 		if a.rest = (*a.buf)[:n]; n == 0 {
 			a.give(nil)
@@ -62,7 +58,7 @@ func (a *Ahead) give(p []byte) int {
 	a.rest = a.rest[n:]
 	a.left.Store(int64(len(a.rest)))
 	if len(a.rest) == 0 {
-		aheadBuffers.Put(a.buf)
+		a.Buffers.put(a.buf)
 		a.buf, a.rest = nil, nil
 	}
 	return n

@@ -12,22 +12,42 @@ import (
 const (
 	maxPlain    = 16 << 10
 	maxGathered = 5 * maxPlain
-	gatherSize  = maxGathered + 8*(maxRecord-maxPlain) // of a buffer
+	recordsSize = maxGathered + 8*(maxRecord-maxPlain) // of a buffer
 )
+
+// Buffers lends what is gathered and read ahead into. Nothing is in the clear
+// there. The zero value is ready; nil lends what nobody had.
+type Buffers struct{ pool sync.Pool }
+
+func (l *Buffers) get() *[]byte {
+	if l != nil {
+		if b, ok := l.pool.Get().(*[]byte); ok {
+			return b
+		}
+	}
+	b := make([]byte, recordsSize)
+	return &b
+}
+
+func (l *Buffers) put(b *[]byte) {
+	if l != nil {
+		*b = (*b)[:cap(*b)]
+		l.pool.Put(b)
+	}
+}
 
 // Records gathers records of TLS to send them together, as each system call
 // costs. Who uses it writes to a tls.Conn by Write, and what is below that
 // connection asks Keep before it sends anything. The zero value is ready.
 type Records struct {
+	Buffers *Buffers // set before it is used
+
 	mu        sync.Mutex
 	gathered  *[]byte
 	gathering bool
 	held      bool  // what is gathered waits for Release
 	broken    error // of sending: what comes behind would follow a gap
 }
-
-// recordBuffers lends what is gathered into. Nothing is in the clear there.
-var recordBuffers = sync.Pool{New: func() any { b := make([]byte, 0, gatherSize); return &b }}
 
 // Keep keeps p if records are being gathered.
 func (r *Records) Keep(p []byte) (kept bool, err error) {
@@ -105,7 +125,7 @@ func (r *Records) gather() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.gathering {
-		r.gathered, r.gathering = recordBuffers.Get().(*[]byte), true
+		r.gathered, r.gathering = r.Buffers.get(), true
 		*r.gathered = (*r.gathered)[:0]
 	}
 }
@@ -119,7 +139,7 @@ func (r *Records) send(below io.Writer) error {
 	}
 	b := r.gathered
 	r.gathered, r.gathering = nil, false
-	defer recordBuffers.Put(b)
+	defer r.Buffers.put(b)
 	if len(*b) > 0 && r.broken == nil {
 		_, r.broken = below.Write(*b)
 	}

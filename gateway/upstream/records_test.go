@@ -175,7 +175,7 @@ func TestHeldRecordsWaitForRelease(t *testing.T) {
 	r.Hold()
 	for range 40 {
 		write(30 << 10)
-		if r.gathered != nil && len(*r.gathered) > gatherSize {
+		if r.gathered != nil && len(*r.gathered) > recordsSize {
 			t.Errorf("%d bytes are held", len(*r.gathered))
 		}
 	}

@@ -84,9 +84,10 @@ type Upstream struct {
 	dialTimeout, tlsTimeout, headerTimeout, idleTimeout time.Duration
 	maxIdlePerHost                                      int
 
-	chunks chunkBuffers
-	own    *interfaces
-	bodies bodyBuffers
+	chunks  chunkBuffers
+	own     *interfaces
+	bodies  bodyBuffers
+	records Buffers
 
 	mu     sync.Mutex
 	closed bool
