@@ -324,6 +324,7 @@ func (p *Pool) dial(ctx context.Context, addr string) (*conn, error) {
 		return nil, err
 	}
 	c := newConn(nc, p)
+	c.addr = remote(nc)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {

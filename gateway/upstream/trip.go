@@ -44,7 +44,7 @@ type conn struct {
 }
 
 func newConn(nc net.Conn, p *Pool) *conn {
-	c := &conn{Conn: nc, pool: p, addr: remote(nc), ended: make(chan struct{}), closed: make(chan struct{})}
+	c := &conn{Conn: nc, pool: p, ended: make(chan struct{}), closed: make(chan struct{})}
 	if p != nil && p.u != nil {
 		c.records.Buffers, c.ahead.Buffers = &p.u.records, &p.u.records
 	}
