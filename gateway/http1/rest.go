@@ -17,11 +17,12 @@ type rest struct {
 	over  bool // it has ended, and the connection has not
 }
 
-// Waits tells that the server has ended a request and waits for the next.
+// Waits tells that the server has ended a request and waits for the next. It is
+// for the server to call, while it does not read.
 func (g *Guard) Waits() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.rest = rest{waits: len(g.heads) == 0} // else it has come already
+	g.rest = rest{waits: len(g.heads) == 0 && len(g.in) == 0} // else it has come already, or has begun to
 }
 
 // Rest ends the server's wait for the next request if it finds it waiting for
@@ -64,14 +65,16 @@ func (g *Guard) rests(err error) bool {
 	return true
 }
 
-// stir ends the wait: bytes have come. What Rest has done to the deadline is
-// undone; the next is set by the server, or here for a head that has begun.
+// stir ends the wait: bytes have come. Rest has replaced the server's deadline,
+// which the server does not set again before a head: the head has its own time
+// from now on, though what has come may be none yet but an empty line.
 func (g *Guard) stir() {
 	g.mu.Lock()
 	asked := g.rest.asked
 	g.rest = rest{}
 	g.mu.Unlock()
 	if asked {
-		_ = g.Conn.SetReadDeadline(time.Time{}) // an error comes again from the next read
+		g.timed = true
+		_ = g.Conn.SetReadDeadline(time.Now().Add(g.limits.HeadTimeout)) // an error comes again from the next read
 	}
 }

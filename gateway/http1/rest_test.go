@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -95,6 +96,21 @@ func TestNoRest(t *testing.T) {
 			t.Error("it rests")
 		}
 	})
+	t.Run("when the next request has begun before the end of this one", func(t *testing.T) {
+		near, far := net.Pipe()
+		defer near.Close()
+		defer far.Close()
+		g := NewGuard(near, Limits{})
+		go func() { _, _ = io.WriteString(far, plainRequest+plainRequest[:5]) }() // that it failed is seen below
+		if _, err := io.ReadFull(g, make([]byte, len(plainRequest))); err != nil {
+			t.Fatal(err)
+		}
+		g.Next()
+		g.Waits()
+		if g.Rest(1) {
+			t.Error("it rests")
+		}
+	})
 	t.Run("when bytes come meanwhile", func(t *testing.T) {
 		g, far := served(t)
 		g.Waits()
@@ -122,4 +138,36 @@ func TestNoRest(t *testing.T) {
 			t.Error("it rests")
 		}
 	})
+}
+
+// TestEmptyLineBeforeRest: a line that is no head yet, and comes while the wait
+// is being ended, does not take the bound from the wait.
+func TestEmptyLineBeforeRest(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	g := NewGuard(near, Limits{HeadTimeout: 50 * time.Millisecond})
+	delivered(t, g, far)
+	g.Waits()
+	if !g.Rest(1) {
+		t.Fatal("it does not rest")
+	}
+	if err := g.SetReadDeadline(time.Time{}); err != nil { // the read is on its way with what has come
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.WriteString(far, "\r\n") }() // that it failed is seen below
+	ended := make(chan error, 1)
+	go func() {
+		_, err := g.Read(make([]byte, 1))
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		var ne net.Error
+		if !errors.As(err, &ne) || !ne.Timeout() {
+			t.Errorf("the server reads %v, want that time is over", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the server waits without a bound")
+	}
 }
