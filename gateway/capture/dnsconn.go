@@ -20,6 +20,7 @@ import (
 type Datagram = struct {
 	B        []byte         // room to read into, then the message
 	Peer     netip.AddrPort // the sandbox's end
+	Scope    uint32         // the number of Peer's zone, where the socket is; 0 of most
 	Resolver netip.AddrPort // the end that was asked
 }
 
@@ -29,6 +30,7 @@ type DNSConn struct {
 	conn  *net.UDPConn
 	raw   syscall.RawConn
 	spare sync.Pool // of *messages
+	zones zones     // of who reads: raw lets in one at a time
 }
 
 func newDNSConn(f *os.File) (*DNSConn, error) {
@@ -62,7 +64,7 @@ func (c *DNSConn) ReadBatch(take func() []Datagram, leave func()) (n int, err er
 				err = nil
 				return false
 			}
-			n = m.give(ds, read)
+			n = m.give(ds, read, &c.zones)
 		}
 		return true
 	})

@@ -4,10 +4,13 @@ package capture
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -140,5 +143,72 @@ func TestDNSConnLeavesWhatWasNotDiverted(t *testing.T) {
 	c.Close()
 	if err := <-ended; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("read ended with %v", err)
+	}
+}
+
+// TestDNSConnAnswersLinkLocal: a peer of a link-local address has the zone that
+// package net gives it, and is answered where it asked.
+func TestDNSConnAnswersLinkLocal(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
+	ns := newNamespace(t)
+	inside(t, ns, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		addr, err := netlink.ParseAddr("fe80::1/64")
+		if err != nil {
+			return err
+		}
+		addr.Flags = unix.IFA_F_NODAD
+		if err := errors.Join(netlink.LinkSetUp(lo), netlink.AddrAdd(lo, addr)); err != nil {
+			return err
+		}
+		c, at := loopbackDNS(t, "[fe80::1%lo]:0", unix.SOL_IPV6, unix.IPV6_RECVORIGDSTADDR)
+		client, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(at))
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		if _, err := client.Write([]byte("q")); err != nil {
+			return err
+		}
+		ds := room(2, 4)
+		n, err := c.ReadBatch(func() []Datagram { return ds }, func() {})
+		if err != nil || n != 1 {
+			return fmt.Errorf("%d read: %w", n, err)
+		}
+		if peer := client.LocalAddr().(*net.UDPAddr).AddrPort(); ds[0].Peer != peer {
+			t.Errorf("asked by %s, want %s", ds[0].Peer, peer)
+		}
+		if err := c.WriteBatch(ds[:n]); err != nil {
+			return err
+		}
+		b := make([]byte, 4)
+		if err := client.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			return err
+		}
+		if n, err := client.Read(b); err != nil || string(b[:n]) != "q" {
+			t.Errorf("answered %q: %v", b[:n], err)
+		}
+		return nil
+	})
+}
+
+// TestZones: a number that no interface has stands for itself.
+func TestZones(t *testing.T) {
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var z zones
+	for range 2 {
+		for scope, want := range map[uint32]string{uint32(lo.Index): "lo", 4_000_000_000: "4000000000"} {
+			if got := z.name(scope); got != want {
+				t.Errorf("zone %d is %q, want %q", scope, got, want)
+			}
+		}
 	}
 }

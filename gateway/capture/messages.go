@@ -5,7 +5,6 @@ package capture
 import (
 	"encoding/binary"
 	"net/netip"
-	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -59,7 +58,7 @@ func (m *messages) receive(fd int, ds []Datagram) (int, error) {
 // give puts the first n messages that were received into ds and returns how many
 // that are. A datagram that was not diverted has no original destination; the
 // rules let none through, and there would be no address to answer from.
-func (m *messages) give(ds []Datagram, n int) int {
+func (m *messages) give(ds []Datagram, n int, z *zones) int {
 	taken := 0
 	for i := range max(n, 0) {
 		h := &m.headers[i]
@@ -70,24 +69,25 @@ func (m *messages) give(ds []Datagram, n int) int {
 		d, b := &ds[taken], ds[i].B
 		ds[i].B = d.B // of one that was left out
 		d.B = b[:min(int(h.length), len(b))]
-		d.Peer, d.Resolver = m.peer(i), dst
+		d.Peer, d.Scope = m.peer(i, z)
+		d.Resolver = dst
 		taken++
 	}
 	return taken
 }
 
-// peer is the source of message i.
-func (m *messages) peer(i int) netip.AddrPort {
+// peer is the source of message i, and the number of its zone, which is 0 of most.
+func (m *messages) peer(i int, z *zones) (netip.AddrPort, uint32) {
 	name := &m.names[i]
 	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&name.Port))[:])
 	if name.Family == unix.AF_INET {
-		return netip.AddrPortFrom(netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(name)).Addr), port)
+		return netip.AddrPortFrom(netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(name)).Addr), port), 0
 	}
 	addr := netip.AddrFrom16(name.Addr)
-	if name.Scope_id != 0 { // by number: the interface is one of the sandbox's namespace
-		addr = addr.WithZone(strconv.FormatUint(uint64(name.Scope_id), 10))
+	if name.Scope_id != 0 {
+		addr = addr.WithZone(z.name(name.Scope_id))
 	}
-	return netip.AddrPortFrom(addr, port)
+	return netip.AddrPortFrom(addr, port), name.Scope_id
 }
 
 // answers makes the messages that send ds, at most batchLen.
@@ -97,7 +97,7 @@ func (m *messages) answers(ds []Datagram) {
 	for i := range ds {
 		d, h := &ds[i], &m.headers[i]
 		m.point(i, d.B)
-		h.Namelen = m.setPeer(i, d.Peer)
+		h.Namelen = m.setPeer(i, d.Peer, d.Scope)
 		if a := d.Resolver.Addr(); from == nil || a != last {
 			from, last = sendFrom(a), a
 		}
@@ -129,8 +129,9 @@ func (m *messages) point(i int, b []byte) {
 	h.SetIovlen(1)
 }
 
-// setPeer makes a the other end of message i and returns its length.
-func (m *messages) setPeer(i int, a netip.AddrPort) uint32 {
+// setPeer makes a, in the zone of number scope, the other end of message i and
+// returns its length.
+func (m *messages) setPeer(i int, a netip.AddrPort, scope uint32) uint32 {
 	name := &m.names[i]
 	*name = unix.RawSockaddrInet6{Family: unix.AF_INET6}
 	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&name.Port))[:], a.Port())
@@ -139,9 +140,7 @@ func (m *messages) setPeer(i int, a netip.AddrPort) uint32 {
 		(*unix.RawSockaddrInet4)(unsafe.Pointer(name)).Addr = a.Addr().As4()
 		return unix.SizeofSockaddrInet4
 	}
-	name.Addr = a.Addr().As16()
-	scope, _ := strconv.ParseUint(a.Addr().Zone(), 10, 32) // as peer has made it
-	name.Scope_id = uint32(scope)
+	name.Addr, name.Scope_id = a.Addr().As16(), scope
 	return unix.SizeofSockaddrInet6
 }
 

@@ -14,6 +14,7 @@ import (
 type Datagram = struct {
 	B        []byte         // room to read into, then the message
 	Peer     netip.AddrPort // the sandbox's end
+	Scope    uint32         // the number of Peer's zone, where the socket is; 0 of most
 	Resolver netip.AddrPort // the end that was asked
 }
 
