@@ -14,8 +14,20 @@ import (
 // TestRequestAllocations: what a request on a kept connection costs the
 // gateway in allocations, with a swap, a policy and both records. Client and
 // origin, which are counted with it, allocate nothing.
-func TestRequestAllocations(t *testing.T) {
-	l := newLab(t)
+func TestRequestAllocations(t *testing.T) { atMost(t, 230, newLab(t).requests(t)) }
+
+// BenchmarkRequest is the same in time, with that of client and origin.
+func BenchmarkRequest(b *testing.B) {
+	ask := newLab(b).requests(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		ask()
+	}
+}
+
+// requests returns what sends a request on a kept connection and reads its
+// answer.
+func (l *lab) requests(t testing.TB) func() {
 	port := l.secured(t, answerEach)
 	l.allow("api.test", port, func(r *policy.Rule) { r.Inject = []policy.Ref{{Name: secretName}} })
 	_, err := l.store.Get(t.Context(), secretName) // as the daemon does when it loads a policy
@@ -24,7 +36,7 @@ func TestRequestAllocations(t *testing.T) {
 	c := l.rawTLS(t, "api.test", port, "http/1.1")
 	ask := []byte("GET /small HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer $" + secretName + "\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n")
 	in := make([]byte, 4096)
-	atMost(t, 230, func() {
+	return func() {
 		if _, err := c.Write(ask); err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +47,7 @@ func TestRequestAllocations(t *testing.T) {
 			}
 			got += k
 		}
-	})
+	}
 }
 
 // TestQuestionAllocations: what an allowed and a denied name cost, with their
