@@ -73,7 +73,7 @@ func (c *conn) serveTLS(ctx context.Context, first []byte, refusal *policy.Decis
 	case err != nil:
 		c.helloFailed(h, err, d, recorded)
 	default:
-		h.done, h.last = true, nil
+		h.open()
 		state := server.ConnectionState()
 		c.noteTLS(func(t *audit.TLS) { t.Version, t.ALPN = tlsVersion(state.Version), state.NegotiatedProtocol })
 		c.g.front.tls(c, server, h)

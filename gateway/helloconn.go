@@ -61,6 +61,13 @@ func (h *helloConn) Write(p []byte) (int, error) {
 	return h.meter.Write(p)
 }
 
+// open ends the handshake. What is read ahead from then on is not given any more
+// when the connection is closed.
+func (h *helloConn) open() {
+	h.done, h.last = true, nil
+	h.meter.whenClosed(h.ahead.Stop)
+}
+
 // take returns the bytes that were read, to be relayed as they came.
 func (h *helloConn) take() []byte { return append(h.seen, h.meter.held...) }
 
