@@ -30,6 +30,7 @@ type exchange struct {
 	unread   atomic.Pointer[error] // of reading the request's body
 	asking   atomic.Bool           // the request's body has not ended
 	broken   atomic.Bool           // the answer's body broke off
+	unsent   bool                  // the sandbox's side failed, which the server may not know; of the handler
 	early    earlyHints
 	attempt  upstream.Attempt
 	masked   maskedUses
@@ -292,13 +293,13 @@ func (x *exchange) failure() error {
 
 // finish ends the sandbox's side: what was hijacked is closed, and an answer
 // that broke off upstream is broken off here too, so that it is never taken
-// for a whole one.
+// for a whole one. Behind one that could not be sent nothing else is served.
 func (x *exchange) finish() {
 	if h := x.hijacked.Load(); h != nil {
 		_ = h.Close()
 		return
 	}
-	if x.broken.Load() && x.length != 0 {
+	if x.unsent || x.broken.Load() && x.length != 0 {
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -146,7 +146,8 @@ func (w *answerWriter) pass(p []byte, pauses bool) (int64, error) {
 	w.x.written()
 	if failed != nil {
 		w.note(failed)
-		w.x.r.c.guard.Halt() // the server does not know of it
+		w.x.r.c.guard.Halt()
+		w.x.unsent = true // the server does not know of it
 	}
 	return n, errors.Join(err, failed)
 }
