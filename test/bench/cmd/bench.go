@@ -25,6 +25,7 @@ type bench struct {
 	all      []*peers.Peer // those that were started and answer
 	gateways map[string]*peers.Gateway
 	failed   map[string]bool
+	jobs     int // that were measured
 	samples  report.Samples
 	out      io.Writer
 }
@@ -236,7 +237,8 @@ func (b *bench) measure(id string, p *peers.Peer, j load.Job, round int) (report
 	if j.Host == "" {
 		j.Host = p.Asked()
 	}
-	j.Target, j.Header = p.Target, peers.Header
+	b.jobs++
+	j.Target, j.Header, j.Serial = p.Target, peers.Header, b.jobs
 	var first, last snapshot
 	finish := func() {}
 	r, err := p.Client.Do(j, func() {

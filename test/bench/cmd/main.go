@@ -91,7 +91,7 @@ func within(dir string, args []string) error {
 	f.BoolVar(&o.quick, "quick", false, "little of everything, once: does it work?")
 	f.StringVar(&o.profiles, "profiles", "", "folder that CPU profiles of sallyport are written to")
 	f.DurationVar(&o.length, "length", 0, "length of a measurement (2s)")
-	f.IntVar(&o.names, "names", 0, "names that W3 asks for (500)")
+	f.IntVar(&o.names, "names", 0, "names that W3 asks for (2000)")
 	f.StringVar(&out.results, "results", "", "folder that RESULTS.md and speed.svg are written to")
 	f.StringVar(&out.readme, "readme", "", "file that a summary is put into, between its marks")
 	f.StringVar(&out.baseline, "baseline", "", "file of kept ratios that are compared with, or with -keep written")

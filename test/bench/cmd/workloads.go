@@ -67,8 +67,8 @@ func workloads() []workload {
 		{id: "W2", drawn: true, summary: report.CPU, title: "a new connection for each request, full handshakes", job: job(small(load.NewConn, 16)), metrics: perRequest, ratio: report.CPU, to: usual},
 		{id: "W2r", after: "W2", summary: report.CPU, title: "the same with resumed handshakes", job: job(resumed), metrics: append([]report.Metric{report.Again}, perRequest...), ratio: report.CPU, to: usual},
 		{id: "W3", drawn: true, summary: report.CPU, title: "a new name for each request, looked up before", metrics: perRequest, ratio: report.CPU, to: []string{"goproxy", "squid", "nginx"}, pause: 3 * time.Second,
-			job: func(o options, round int) load.Job {
-				return load.Job{Kind: load.NewName, Path: "/small", Host: origin.NewZone, Conns: 8, Count: o.names, Serial: round}
+			job: func(o options, _ int) load.Job {
+				return load.Job{Kind: load.NewName, Path: "/small", Host: origin.NewZone, Conns: 8, Count: o.names}
 			}},
 		{id: "W4", summary: report.Speed, title: "download of one body", metrics: []report.Metric{report.Speed, report.Cost}, ratio: report.Speed, to: []string{"splice", "nginx", "squid"},
 			peers: append(ordinary(), "sallyport-passthrough"), job: func(o options, _ int) load.Job { return load.Job{Kind: load.Download, Path: "/bytes", Bytes: o.bulk} }},
@@ -131,7 +131,7 @@ type options struct {
 }
 
 func (o *options) fill() {
-	length, names := 2*time.Second, 500
+	length, names := 2*time.Second, 2000
 	o.bulk, o.idle, o.tunnels, o.crowd = 512<<20, 2000, 50_000, 1000
 	if o.quick {
 		length, names = time.Second, 100

@@ -70,7 +70,7 @@ type Job struct {
 	Resume bool     // TLS sessions
 	Names  []string // to be asked for, in turn
 	Spaces []string // network namespaces that connections start in, in turn
-	Serial int      // makes names new
+	Serial int      // of the job, which makes its names new
 }
 
 // Result is what came of a job. Times are in nanoseconds.
