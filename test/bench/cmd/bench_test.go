@@ -62,7 +62,7 @@ func TestPeersFlag(t *testing.T) {
 // TestRoles: what this program starts itself as is refused without its
 // arguments, and not served with wrong ones.
 func TestRoles(t *testing.T) {
-	for _, name := range []string{"origin", "relay", "goproxy", "spaces"} {
+	for _, name := range []string{"origin", "relay", "goproxy", "nethttp", "spaces"} {
 		if err := roles()[name](nil); err == nil {
 			t.Errorf("%s serves without arguments", name)
 		}

@@ -126,7 +126,7 @@ func (b *bench) summarise(path string) error {
 	ours := column("sallyport", "sallyport-netns", "sallyport-100k-netns")
 	var text bytes.Buffer
 	b.samples.Summary(&text, web, []report.Column{column("direct"), column("splice"), column("nginx"), column("haproxy"), ours,
-		column("goproxy", "goproxy-h2"), column("squid"), column("mitmproxy")})
+		column("goproxy", "goproxy-h2"), column("nethttp"), column("squid"), column("mitmproxy")})
 	text.WriteString("\n")
 	b.samples.Summary(&text, names, []report.Column{column("dnsmasq"), column("unbound"), ours})
 	document, err = report.Insert(document, "make bench", text.Bytes())

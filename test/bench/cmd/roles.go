@@ -36,6 +36,7 @@ func roles() map[string]func(args []string) error {
 		"origin":  serveOrigin,
 		"relay":   relay,
 		"goproxy": plainProxy,
+		"nethttp": bareProxy,
 		"spaces":  spaces,
 	}
 }

@@ -30,18 +30,18 @@ type workload struct {
 
 // ordinary are the peers of most workloads.
 func ordinary() []string {
-	return []string{"direct", "splice", "nginx", "haproxy", "squid", "mitmproxy", "goproxy", "goproxy-default", "sallyport-netns", "sallyport-interface", "sallyport-run"}
+	return []string{"direct", "splice", "nginx", "haproxy", "squid", "mitmproxy", "goproxy", "goproxy-default", "nethttp", "sallyport-netns", "sallyport-interface", "sallyport-run"}
 }
 
 func withH2() []string {
-	return []string{"direct", "splice", "nginx", "haproxy", "mitmproxy", "goproxy-h2", "sallyport-netns", "sallyport-interface", "sallyport-run"}
+	return []string{"direct", "splice", "nginx", "haproxy", "mitmproxy", "goproxy-h2", "nethttp", "sallyport-netns", "sallyport-interface", "sallyport-run"}
 }
 
 // workloads in the order in which they are run.
 func workloads() []workload {
 	perRequest := []report.Metric{report.CPU, report.Rate, report.P50, report.P99, report.Memory}
 	delay := []report.Metric{report.P50, report.P99}
-	usual := []string{"splice", "nginx", "goproxy"}
+	usual := []string{"splice", "nginx", "goproxy", "nethttp"}
 	job := func(j load.Job) func(options, int) load.Job {
 		return func(o options, _ int) load.Job {
 			if j.Time == 0 {
@@ -74,10 +74,10 @@ func workloads() []workload {
 			peers: append(ordinary(), "sallyport-passthrough"), job: func(o options, _ int) load.Job { return load.Job{Kind: load.Download, Path: "/bytes", Bytes: o.bulk} }},
 		{id: "W4u", summary: report.Speed, title: "upload of one body", metrics: []report.Metric{report.Speed, report.Cost}, ratio: report.Speed, to: []string{"splice", "nginx", "squid"},
 			peers: append(ordinary(), "sallyport-passthrough"), job: func(o options, _ int) load.Job { return load.Job{Kind: load.Upload, Path: "/upload", Bytes: o.bulk} }},
-		{id: "W5", summary: report.P50, title: "latency at 200 requests a second", job: job(load.Job{Kind: load.Paced, Path: "/small", Rate: 200}), metrics: []report.Metric{report.P50, report.P99, report.CPU}, ratio: report.P50, to: []string{"direct", "splice", "goproxy"}},
+		{id: "W5", summary: report.P50, title: "latency at 200 requests a second", job: job(load.Job{Kind: load.Paced, Path: "/small", Rate: 200}), metrics: []report.Metric{report.P50, report.P99, report.CPU}, ratio: report.P50, to: []string{"direct", "splice", "goproxy", "nethttp"}},
 		{id: "W6", summary: report.Each, title: "memory of 2,000 idle connections", metrics: []report.Metric{report.Each, report.Memory}, ratio: report.Each, to: usual, fresh: true, most: 3,
 			job: func(o options, _ int) load.Job { return load.Job{Kind: load.Idle, Path: "/small", Count: o.idle} }},
-		{id: "W7", drawn: true, summary: report.CPU, title: "HTTP/2, 100 streams on one connection", job: job(load.Job{Kind: load.Streams, Path: "/small", Conns: 100}), metrics: perRequest, ratio: report.CPU, to: []string{"splice", "nginx", "goproxy-h2"}, peers: withH2()},
+		{id: "W7", drawn: true, summary: report.CPU, title: "HTTP/2, 100 streams on one connection", job: job(load.Job{Kind: load.Streams, Path: "/small", Conns: 100}), metrics: perRequest, ratio: report.CPU, to: []string{"splice", "nginx", "goproxy-h2", "nethttp"}, peers: withH2()},
 		{id: "W8", summary: report.P50, title: "delay of server-sent events", job: job(load.Job{Kind: load.Events, Path: "/events?n=100&ms=10", Count: 100}), metrics: delay, ratio: report.P50, to: usual},
 		{id: "W8n", summary: report.P50, title: "delay of lines of JSON", job: job(load.Job{Kind: load.Events, Path: "/events?n=100&ms=10&type=application/x-ndjson", Count: 100}), metrics: delay, ratio: report.P50, to: usual},
 		{id: "W9", summary: report.CPU, title: "DNS, 100,000 names known", metrics: []report.Metric{report.CPU, report.Rate, report.P50, report.P99}, ratio: report.Rate, to: []string{"dnsmasq", "unbound"},

@@ -42,6 +42,7 @@ func Others() []*Peer {
 		gp("goproxy", 7006, "cached"),
 		gp("goproxy-default", 7007),
 		gp("goproxy-h2", 7008, "cached", "h2"),
+		{Name: "nethttp", Target: address(7009), Roots: "@W/proxy.crt", env: trust, argv: []string{"@B", "nethttp", "@W", "@G:7009"}},
 		dnsmasq(5301),
 		unbound(5302),
 	}
