@@ -30,6 +30,7 @@ type exchange struct {
 	unread   atomic.Pointer[error] // of reading the request's body
 	asking   atomic.Bool           // the request's body has not ended
 	broken   atomic.Bool           // the answer's body broke off
+	gathers  bool                  // reads of the answer's body may wait for more than has arrived; of the handler
 	unsent   bool                  // the sandbox's side failed, which the server may not know; of the handler
 	early    earlyHints
 	attempt  upstream.Attempt

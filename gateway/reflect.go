@@ -89,6 +89,7 @@ func (x *exchange) mask(resp *http.Response) error {
 		resp.Body = &maskedStream{ReadWriteCloser: stream, r: m.Messages(stream, func(name string) { x.masked.add(name, "message") })}
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
+		x.gathers = inject.Gathers(resp)
 		resp.Body = &lookedInto{resp.Body, x}
 	}
 	return nil

@@ -169,7 +169,7 @@ const maxRecord = 5 + 16<<10 + 256
 
 // more says whether another read of the answer's body has something at once:
 // so much has arrived that a whole record is in it.
-func (w *answerWriter) more() bool { return w.x.info.Waiting() >= maxRecord }
+func (w *answerWriter) more() bool { return !w.x.gathers && w.x.info.Waiting() >= maxRecord }
 
 // bulk sends on what was read together with what has arrived behind it, which
 // is more: of much that comes in small pieces each costs.

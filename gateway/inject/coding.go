@@ -140,7 +140,7 @@ func (r *recoder) Read(b []byte) (int, error) {
 			}
 		case err != nil:
 			r.err = err // cut short, so that the client sees that it is
-		case n < len(r.buf):
+		default: // even of a whole buffer, since nothing may be behind it
 			if ferr := r.enc.Flush(); ferr != nil {
 				r.err = ferr
 			}

@@ -56,7 +56,7 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 	case partial:
 		body.Reader = m.part(resp.Body, inBody, func(name string) { hit(name, EdgeOfRange) })
 	case code == "" || code == "identity":
-		body.Reader = m.messages(kind, packed, resp.Body, inBody, resp.ContentLength > 0)
+		body.Reader, body.gathers = m.messages(kind, packed, resp.Body, inBody, resp.ContentLength > 0), kind != noEnvelopes
 		if packed != "" {
 			resp.ContentLength = -1
 			resp.Header.Del("Content-Length")
@@ -66,7 +66,7 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 		if err != nil {
 			return fmt.Errorf("response: %w", err)
 		}
-		body.Reader = r
+		body.Reader, body.gathers = r, true
 		resp.ContentLength = -1
 		for _, name := range []string{"Content-Length", "Content-Md5", "Digest", "Content-Digest", "Repr-Digest"} {
 			resp.Header.Del(name)
@@ -105,10 +105,19 @@ func severalParts(h http.Header) bool {
 // maskedBody is a body whose trailers are covered when it ends.
 type maskedBody struct {
 	io.Reader
-	m    *Masker
-	resp *http.Response
-	src  io.Closer
-	hit  func(name, place string)
+	m       *Masker
+	resp    *http.Response
+	src     io.Closer
+	hit     func(name, place string)
+	gathers bool
+}
+
+// Gathers says whether a read of the body of an answer that Response has changed
+// may wait for more than has arrived, however much that is: for the rest of a
+// block that is compressed, or of a message.
+func Gathers(resp *http.Response) bool {
+	b, ok := resp.Body.(*maskedBody)
+	return ok && b.gathers
 }
 
 func (b *maskedBody) Read(p []byte) (int, error) {

@@ -217,7 +217,8 @@ func TestCompressedStreamIsNotHeldBack(t *testing.T) {
 					}
 				}
 			}()
-			for event, want := range map[string]string{"data: one\n\n": "data: one\n\n", "data: sk-REAL0123456789\n\n": "data: " + strings.Repeat("*", 17) + "\n\n"} {
+			long := strings.Repeat("x", 16<<10) // as much as is read at a time
+			for event, want := range map[string]string{"data: one\n\n": "data: one\n\n", long: long, "data: sk-REAL0123456789\n\n": "data: " + strings.Repeat("*", 17) + "\n\n"} {
 				events <- event
 				for text := ""; text != want; {
 					select {
