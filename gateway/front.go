@@ -13,6 +13,7 @@ import (
 
 	"sallyport/gateway/http1"
 	"sallyport/gateway/http2guard"
+	"sallyport/gateway/upstream"
 )
 
 // front is the one HTTP server of a gateway. Connections reach it one by one
@@ -157,7 +158,7 @@ func (f *front) hand(c *conn, nc net.Conn) {
 		nc = &pacedConn{Conn: nc, pace: c.refusals()}
 		c.streams = http2guard.New(2*c.g.Limits.MaxHead+http2Slack, c.recordFault)
 		c.streams.Bound(c.g.Limits.HeadTimeout, func() { _ = c.client.SetReadDeadline(past()) }) // the server closes; or has
-		fc.Conn = &prefaceConn{Conn: nc, guard: c.streams, report: c.recordFault}
+		fc.Conn = &prefaceConn{Grouped: upstream.NewGrouped(nc, c.g.Limits.StallTimeout), guard: c.streams, report: c.recordFault}
 	} else {
 		l := c.g.Limits
 		fc.guard = http1.NewGuard(nc, http1.Limits{Head: l.MaxHead, Fields: l.MaxFields, HeadTimeout: l.HeadTimeout, BodyTimeout: l.StallTimeout})
@@ -288,7 +289,7 @@ func (t *clearConn) Waiting() int { return t.below.Waiting() }
 // prefaceConn lets HTTP/2 through and nothing else: a client that agreed on
 // h2 must begin with its preface (RFC 9113, section 3.4).
 type prefaceConn struct {
-	net.Conn
+	*upstream.Grouped
 	seen   int
 	guard  *http2guard.Guard // of what follows; one reader at a time
 	report func(http2guard.Fault) error
@@ -308,9 +309,9 @@ func (p *prefaceConn) Read(b []byte) (int, error) {
 		return 0, errNoPreface
 	}
 	if p.seen == len(preface) {
-		return p.guard.Read(p.Conn, b)
+		return p.guard.Read(p.Grouped, b)
 	}
-	n, err := p.Conn.Read(b[:min(len(b), len(preface)-p.seen)])
+	n, err := p.Grouped.Read(b[:min(len(b), len(preface)-p.seen)])
 	if !bytes.Equal(b[:n], []byte(preface[p.seen:p.seen+n])) {
 		return 0, p.refuse()
 	}
@@ -329,11 +330,11 @@ func (p *prefaceConn) Write(b []byte) (int, error) {
 	if err := p.guard.Sent(b); err != nil {
 		return 0, err
 	}
-	return p.Conn.Write(b)
+	return p.Grouped.Write(b)
 }
 
 // Close closes the connection.
-func (p *prefaceConn) Close() error { return errors.Join(p.guard.End(), p.Conn.Close()) }
+func (p *prefaceConn) Close() error { return errors.Join(p.guard.End(), p.Grouped.Close()) }
 
 // CloseWrite half-closes, if the connection can.
 func (p *prefaceConn) CloseWrite() error {

@@ -124,11 +124,13 @@ func (h *http2Conns) begin(authority string, c *tls.Conn) http.RoundTripper {
 	if under != nil {
 		under.unread.Store(true) // until its preface is written
 	}
-	cc, err := h.settings.NewClientConn(c)
+	shared := &sharedConn{Grouped: NewGrouped(c, 0), tls: c}
+	cc, err := h.settings.NewClientConn(shared)
 	if err != nil {
 		_ = c.Close() // it is of no use
 		return notBegun{err}
 	}
+	shared.begun.Store(true)
 	hc := &http2Conn{conns: h, tls: c, cc: cc, since: time.Now()}
 	if under != nil {
 		under.unread.Store(false)
@@ -323,4 +325,32 @@ func withCause(err error) error {
 		return fmt.Errorf("%w: %w", e.Cause, err)
 	}
 	return err
+}
+
+// sharedConn is what http2 has of a connection.
+type sharedConn struct {
+	*Grouped
+	tls   *tls.Conn
+	begun atomic.Bool // the preface is written, by which http2 sees whether it can
+}
+
+// Write implements net.Conn.
+func (c *sharedConn) Write(p []byte) (int, error) {
+	if !c.begun.Load() {
+		return c.tls.Write(p)
+	}
+	return c.Grouped.Write(p)
+}
+
+// ConnectionState is how http2 finds what was negotiated.
+func (c *sharedConn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
+
+// partTime is how long the end of TLS may take, to a peer that does not read.
+const partTime = 250 * time.Millisecond
+
+// Close implements net.Conn.
+func (c *sharedConn) Close() error {
+	t := time.AfterFunc(partTime, func() { _ = c.tls.NetConn().Close() }) // likewise
+	defer t.Stop()
+	return c.tls.Close()
 }
