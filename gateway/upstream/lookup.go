@@ -35,22 +35,9 @@ func newLookup(servers []string) (LookupFunc, error) {
 // ask returns a LookupFunc that asks one server, or those of the system for
 // "". The name is made absolute, so that no search list of the host is tried.
 func ask(server string) LookupFunc {
-	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, system string) (net.Conn, error) {
-		to := server
-		if to == "" {
-			to = system
-		}
-		d := net.Dialer{Timeout: serverTimeout}
-		c, err := d.DialContext(ctx, network, to)
-		if err == nil {
-			// The resolver itself reads on until its own timeout when the
-			// question has been given up.
-			context.AfterFunc(ctx, func() { c.Close() })
-		}
-		return c, err
-	}}
 	return func(ctx context.Context, host string) ([]netip.Addr, error) {
-		return r.LookupNetIP(ctx, "ip", host+".")
+		q := &questions{server: server}
+		return q.lookup(ctx, host+".")
 	}
 }
 
