@@ -19,6 +19,7 @@ type clearConn struct {
 	under    *conn
 
 	writing sync.Mutex // held by a write, whose records may be gathered
+	begun   bool       // something was written; under writing
 
 	part  part
 	left  int64  // of the part, in bytes; negative: up to the end of the connection

@@ -12,6 +12,10 @@ func (a *clearConn) Write(p []byte) (int, error) {
 	}
 	a.writing.Lock()
 	defer a.writing.Unlock()
+	if !a.begun {
+		a.begun = true
+		a.under.claimLastFlight() // it goes with p
+	}
 	return a.under.records.Write(a.Conn, (*sending)(a.under), p)
 }
 
@@ -22,6 +26,7 @@ func (a *clearConn) Close() error {
 		return a.under.Close()
 	}
 	defer a.writing.Unlock()
+	a.under.flushLastFlight()
 	return a.Conn.Close()
 }
 

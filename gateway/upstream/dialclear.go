@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -38,11 +39,15 @@ func (p *Pool) dialTLS(ctx context.Context, addr string, config *tls.Config) (ne
 		return nil, err
 	}
 	c.secured = true
+	if !slices.Contains(config.NextProtos, http2.NextProtoTLS) {
+		c.keepLastFlight(config)
+	}
 	t := tls.Client(c, config)
 	shaking, cancel := context.WithTimeoutCause(ctx, p.u.tlsTimeout, errHandshakeTime)
 	defer cancel()
 	if err := t.HandshakeContext(shaking); err != nil {
-		_ = c.Close() // it is of no use
+		c.flushLastFlight() // which is an alert
+		_ = c.Close()       // it is of no use
 		if context.Cause(shaking) == errHandshakeTime {
 			err = errHandshakeTime
 		}

@@ -62,10 +62,10 @@ func (r *Records) Keep(p []byte) (kept bool, err error) {
 // Write writes p to t, so that the records of a long one go to below together,
 // and those of any while Hold lasts. It is called by one at a time.
 func (r *Records) Write(t, below io.Writer, p []byte) (n int, err error) {
-	room, held := r.room()
+	room, held, waiting := r.room()
 	for err == nil && n < len(p) {
 		left := len(p) - n
-		if !held && left <= maxPlain {
+		if !held && !waiting && left <= maxPlain {
 			k, err := t.Write(p[n:])
 			return n + k, err
 		}
@@ -79,7 +79,7 @@ func (r *Records) Write(t, below io.Writer, p []byte) (n int, err error) {
 		r.gather()
 		_, err = t.Write(piece)
 		if room -= len(piece); !held {
-			err, room = errors.Join(err, r.send(below)), maxGathered
+			err, room, waiting = errors.Join(err, r.send(below)), maxGathered, false
 		}
 		if err == nil {
 			n += len(piece)
@@ -110,14 +110,14 @@ func (r *Records) Release(below io.Writer) error {
 	return r.send(below)
 }
 
-// room is how many bytes may yet be gathered.
-func (r *Records) room() (n int, held bool) {
+// room is how many bytes may yet be gathered, and whether some wait already.
+func (r *Records) room() (n int, held, waiting bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n = maxGathered; r.gathering {
 		n -= len(*r.gathered)
 	}
-	return n, r.held
+	return n, r.held, r.gathering
 }
 
 // gather keeps what is written until send.

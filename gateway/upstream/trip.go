@@ -22,14 +22,15 @@ import (
 type conn struct {
 	net.Conn
 	pool    *Pool
-	addr    netip.AddrPort  // of the peer
-	version string          // of TLS, as "1.3"; "" without it. Set, as alpn, before a trip has the connection
-	alpn    string          // as negotiated
-	records Records         // of TLS over it
-	ahead   Ahead           // likewise, if secured
-	secured bool            // TLS is spoken over it
-	raw     syscall.RawConn // nil: it has none
-	written atomic.Int64    // before its end
+	addr    netip.AddrPort             // of the peer
+	version string                     // of TLS, as "1.3"; "" without it. Set, as alpn, before a trip has the connection
+	alpn    string                     // as negotiated
+	records Records                    // of TLS over it
+	ahead   Ahead                      // likewise, if secured
+	secured bool                       // TLS is spoken over it
+	late    atomic.Pointer[time.Timer] // to send the last flight of its handshake; nil: none is kept
+	raw     syscall.RawConn            // nil: it has none
+	written atomic.Int64               // before its end
 	ending  atomic.Bool
 	barred  atomic.Bool // nothing more is to be sent
 	unread  atomic.Bool // nobody reads it yet
