@@ -36,7 +36,15 @@ func (a *Alerts) Observe(e *Event) { a.observe(e, nil, false) }
 // observe is Observe of what the log of Open has before a place; with prime it
 // only fills the windows.
 func (a *Alerts) observe(e *Event, at *place, prime bool) {
+	if a.take(e, at, prime) > 0 {
+		a.tell()
+	}
+}
+
+// take is observe without telling: it returns how many notices wait for that.
+func (a *Alerts) take(e *Event, at *place, prime bool) int {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	told := a.ends.add(e)
 	for _, r := range a.rules {
 		if r.matches(e) {
@@ -46,11 +54,7 @@ func (a *Alerts) observe(e *Event, at *place, prime bool) {
 	if at != nil {
 		a.reach(*at)
 	}
-	silent := len(a.outbox) == 0
-	a.mu.Unlock()
-	if !silent {
-		a.tell()
-	}
+	return len(a.outbox)
 }
 
 // count counts e as so many for r, and fires if that is enough. Called with mu

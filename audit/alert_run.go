@@ -91,20 +91,36 @@ func (a *Alerts) gather(ctx context.Context) {
 	}
 }
 
-// drain evaluates the rules on what c has.
+// alertsTogether is how many notices are told at once at most: to save that they
+// were is a write to the disk, and each name that is used for the first time is a
+// notice.
+const alertsTogether = 256
+
+// drain evaluates the rules on what c has, and tells what comes of it.
 func (a *Alerts) drain(ctx context.Context, c *cursor) {
+	waiting, since := 0, time.Time{}
 	for ctx.Err() == nil {
 		line, err := c.next()
 		if errors.Is(err, io.EOF) || (err != nil && !isLineError(err)) {
-			return
+			break
 		}
 		if err != nil || !a.mayMatch(line) {
 			continue
 		}
 		if e, err := DecodeLine(line); err == nil {
-			a.observe(e, &c.at, false)
+			if waiting == 0 {
+				since = time.Now()
+			}
+			waiting = a.take(e, &c.at, false)
 			a.remember(line)
 		}
+		if waiting >= alertsTogether || waiting > 0 && time.Since(since) > alertGather {
+			a.tell()
+			waiting = 0
+		}
+	}
+	if waiting > 0 {
+		a.tell()
 	}
 }
 

@@ -92,3 +92,52 @@ func countedAfter(t *testing.T, path, dir string, rules []AlertRule) (all, hosts
 	}
 	return all, hosts
 }
+
+// TestNoticesOfABurstAreSavedTogether: each name is used for the first time, and
+// a write to the disk for each would take longer than what uses them.
+func TestNoticesOfABurstAreSavedTogether(t *testing.T) {
+	base := t.TempDir()
+	state, err := OpenState(filepath.Join(base, "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	l, err := Open(Options{Dir: filepath.Join(base, "audit")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	notices := &memory{}
+	a, err := NewAlerts(AlertOptions{Rules: []AlertRule{{Name: "hosts", Verdict: "deny", Interval: time.Hour, Window: time.Hour, Per: []string{"host"}}}, State: state, Log: notices})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Open(t.Context(), l.o.Dir); err != nil {
+		t.Fatal(err)
+	}
+	defer a.cursor.close()
+	const names = 300
+	for i := range names {
+		write(t, l, fmt.Sprintf("h%d.test", i))
+	}
+	before := commits(t, state)
+	a.drain(t.Context(), a.cursor)
+	if n := len(notices.events); n != names {
+		t.Errorf("%d notices of %d names", n, names)
+	}
+	if n := commits(t, state) - before; n > names/5 {
+		t.Errorf("%d notices were saved with %d writes", names, n)
+	}
+	if n := len(a.Active()); n != names {
+		t.Errorf("%d are active", n)
+	}
+}
+
+// commits counts the changes of a state.
+func commits(t *testing.T, s *State) (n int) {
+	t.Helper()
+	if err := s.db.View(func(tx *bbolt.Tx) error { n = tx.ID(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
