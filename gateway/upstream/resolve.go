@@ -135,23 +135,33 @@ func (r *resolver) asked(a *answer) {
 	close(a.done)
 }
 
-// evict makes room: what has expired goes, and if nothing has, one entry does.
+// evictLook is how many entries are looked at to make room, if one of them can
+// go: to look at all for each name would cost more than to ask for it.
+const evictLook = 16
+
+// evict makes room: of the entries it comes by what has expired goes, and if
+// nothing has, the one does that expires first.
 func (r *resolver) evict() {
 	now := time.Now()
-	var any string
-	for host, a := range r.names {
+	looked, first := 0, ""
+	var expires time.Time
+	for host, a := range r.names { // from anywhere
 		select {
 		case <-a.done:
-			if now.Before(a.expires) {
-				any = host
-				continue
+			switch {
+			case !now.Before(a.expires):
+				delete(r.names, host)
+			case first == "" || a.expires.Before(expires):
+				first, expires = host, a.expires
 			}
-			delete(r.names, host)
 		default: // asking; maxQuestions is less than maxNames
+		}
+		if looked++; looked >= evictLook && (first != "" || len(r.names) < maxNames) {
+			break
 		}
 	}
 	if len(r.names) >= maxNames {
-		delete(r.names, any)
+		delete(r.names, first)
 	}
 }
 

@@ -262,3 +262,47 @@ func TestResolverBeforePanics(t *testing.T) {
 		t.Errorf("%d questions under way", r.asking)
 	}
 }
+
+// TestResolverMakesRoom: a name that is not being asked for goes, and what was
+// looked at and has expired.
+func TestResolverMakesRoom(t *testing.T) {
+	r := newResolver(counted(new(atomic.Int64), nil))
+	defer r.close()
+	now := time.Now()
+	fill := func() {
+		for i := 0; len(r.names) < maxNames; i++ {
+			a := &answer{done: make(chan struct{}), expires: now.Add(time.Duration(i%100-10) * time.Hour)}
+			if i >= maxQuestions { // the others are being asked for
+				close(a.done)
+			}
+			if name := fmt.Sprintf("n%d.test", i); r.names[name] == nil {
+				r.names[name] = a
+			}
+		}
+	}
+	for range 200 {
+		fill()
+		r.evict()
+		if n := len(r.names); n >= maxNames || n < maxNames-evictLook {
+			t.Fatalf("%d names are left", n)
+		}
+	}
+	for i := range maxQuestions {
+		if r.names[fmt.Sprintf("n%d.test", i)] == nil {
+			t.Fatalf("n%d.test, which is being asked for, is gone", i)
+		}
+	}
+}
+
+func BenchmarkResolverMakesRoom(b *testing.B) {
+	r := newResolver(counted(new(atomic.Int64), nil))
+	defer r.close()
+	done := make(chan struct{})
+	close(done)
+	for i := 0; b.Loop(); i++ {
+		if len(r.names) >= maxNames {
+			r.evict()
+		}
+		r.names[fmt.Sprintf("n%d.test", i)] = &answer{done: done, expires: time.Now().Add(time.Hour)}
+	}
+}
