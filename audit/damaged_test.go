@@ -205,8 +205,16 @@ func TestIndexIsNotTakenAtItsWordTooEarly(t *testing.T) {
 
 func TestDamagedStretchesAreBounded(t *testing.T) {
 	bad := bytes.Repeat([]byte("x\n"+string(soundLine(t))+"\n"), maxDamaged+50)
-	v, whole, err := damaged(bytes.NewReader(bad), int64(len(bad)), make([]byte, checkHead))
-	if err != nil || !whole || len(v) != checkHead+16*maxDamaged {
-		t.Errorf("%d bytes, %v, %v", len(v), whole, err)
+	var x blockIndex
+	end, size := int64(0), int64(len(bad))
+	for end < size {
+		next, n, err := x.group(bytes.NewReader(bad), end, size, groupBlocks)
+		if err != nil || n == 0 {
+			t.Fatalf("at %d of %d: %d blocks, %v", end, size, n, err)
+		}
+		end = next
+	}
+	if len(x.bad) != 16*maxDamaged {
+		t.Errorf("%d bytes", len(x.bad))
 	}
 }

@@ -17,24 +17,28 @@ import (
 )
 
 // The index is a bbolt file beside the segments. It has one bucket for each
-// segment, in which are
+// segment that is closed, in which are
 //
 //	"m"                       how far the segment is indexed, and its first seq
-//	"w"                       of a closed segment: which file it was, and where
-//	                          its lines are no records
-//	"b" offset                a block of lines: its end, first and last time
-//	"t" term offset           how many records of that block have the term
+//	"w"                       which file it was, and where its lines are no records
+//	"b" offset                the blocks of lines of the group that begins there:
+//	                          of each its end, first and last time
+//	"t" term offset           which blocks of that group have the term, a bit each
 //
 // It says only where to look: what is read there is matched again, and what it
 // does not cover is read as a whole. So it may be behind, and may be lost.
 const indexName = "index.db"
 
-// indexVersion is the name of the bucket of buckets. A file of another version
-// is made anew.
-const indexVersion = "1"
+// indexVersion is the name of the bucket of buckets. That of releases before is
+// formerVersion: what they have indexed is good until its segment is gone. A
+// file of none of both is filled anew.
+const (
+	indexVersion  = "2"
+	formerVersion = "1"
+)
 
 // blockBytes is the least that a block of the index has, but for the last one
-// of a closed segment.
+// of a segment.
 const blockBytes = 128 << 10
 
 // Bounds of a batch of the index.
@@ -50,12 +54,11 @@ type indexer struct {
 	logger hclog.Logger
 
 	broken      bool   // it is known to be, and is not made anew yet
-	done        bool   // the rest is what the last batch has left
-	unchecked   bool   // a closed segment has not been looked through yet
+	done        bool   // every closed segment is indexed as far as it can be
+	waits       bool   // one of them has changed just now
 	first, last uint64 // segments
-	upto        int64  // in the last segment
 
-	block  blockIndex
+	pass   *pass         // that is not at its end
 	settle time.Duration // see checkSettle, which it is if it is 0
 	far    int64         // how far behind it is worth telling, in bytes; tellBehind if it is 0
 	behind int64         // bytes that are not indexed yet
@@ -135,24 +138,19 @@ func (x *indexer) tell(more bool) {
 }
 
 // needed reports whether there is anything to index, without a look into the
-// file: a small log never gets one.
+// file: a log of one segment never gets one.
 func (x *indexer) needed() (bool, error) {
 	list, err := segments(x.dir)
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
-	first, last := list[0], list[len(list)-1]
-	info, err := os.Stat(filepath.Join(x.dir, segmentName(last)))
-	if err != nil {
-		return false, err
-	}
 	if x.done {
-		return first != x.first || last != x.last || info.Size() < x.upto || info.Size()-x.upto >= blockBytes, nil
+		return list[0] != x.first || list[len(list)-1] != x.last, nil
 	}
 	if _, err := os.Stat(x.path()); err == nil {
 		return true, nil
 	}
-	return len(list) > 1 || info.Size() >= blockBytes, nil
+	return len(list) > 1, nil
 }
 
 // batch is one transaction, and reports whether there is more to do.
@@ -161,19 +159,22 @@ func (x *indexer) batch() (more bool, err error) {
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
-	x.done, x.unchecked, x.first, x.last, x.behind, x.did = false, false, list[0], list[len(list)-1], 0, 0
+	x.done, x.waits, x.first, x.last, x.behind, x.did = false, false, list[0], list[len(list)-1], 0, 0
 	err = withBolt(x.path(), bbolt.Options{Timeout: indexWait}, func(db *bbolt.DB) error {
 		return db.Update(func(tx *bbolt.Tx) error {
 			root, err := tx.CreateBucketIfNotExists([]byte(indexVersion))
 			if err != nil {
 				return err
 			}
-			if err := dropOthers(root, list); err != nil {
-				return err
+			former := tx.Bucket([]byte(formerVersion))
+			for _, r := range []*bbolt.Bucket{root, former} {
+				if err := dropOthers(r, list); err != nil {
+					return err
+				}
 			}
 			left := blocksPerBatch
-			for i, n := range list {
-				if err := x.segment(root, n, i < len(list)-1, &left); err != nil {
+			for _, n := range list[:len(list)-1] {
+				if err := x.segment(root, former, n, &left); err != nil {
 					return err
 				}
 			}
@@ -181,15 +182,18 @@ func (x *indexer) batch() (more bool, err error) {
 			return nil
 		})
 	})
-	if err != nil {
-		x.block = blockIndex{} // it may be in the middle of one
+	if err != nil || !more {
+		x.pass = nil // what it has written may be undone; or it is at its end
 	}
-	x.done = err == nil && !more && !x.unchecked
+	x.done = err == nil && !more && !x.waits
 	return more, err
 }
 
-// dropOthers removes the buckets of segments that are gone.
+// dropOthers removes the buckets of segments that are gone. A nil root has none.
 func dropOthers(root *bbolt.Bucket, list []uint64) error {
+	if root == nil {
+		return nil
+	}
 	var gone [][]byte
 	there := make(map[uint64]bool, len(list))
 	for _, n := range list {
@@ -214,72 +218,3 @@ func dropOthers(root *bbolt.Bucket, list []uint64) error {
 
 // key is the bucket of the segment n, or an offset.
 func key(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
-
-// segment indexes what is new in the segment n, up to left blocks of it.
-func (x *indexer) segment(root *bbolt.Bucket, n uint64, closed bool, left *int) error {
-	path := filepath.Join(x.dir, segmentName(n))
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	first, err := firstRecord(f)
-	if err != nil {
-		x.upto = 0
-		return nil // nothing in it, or nothing that the index could help with
-	}
-	b, err := root.CreateBucketIfNotExists(key(n))
-	if err != nil {
-		return err
-	}
-	upto, seq := readMark(b)
-	if seq != first.seq || upto > info.Size() { // another segment of that name
-		if err := root.DeleteBucket(key(n)); err != nil {
-			return err
-		}
-		if b, err = root.CreateBucket(key(n)); err != nil {
-			return err
-		}
-		upto = 0
-	}
-	b.FillPercent = 0.9
-	begun := upto
-	for ; *left > 0; *left-- {
-		end, err := x.block.index(b, f, upto, info.Size(), closed)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		if end == upto {
-			break
-		}
-		upto = end
-	}
-	x.upto = upto
-	x.behind += info.Size() - upto
-	x.did += upto - begun
-	if closed && upto == info.Size() {
-		again, err := x.check(b, f, left)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		x.unchecked = x.unchecked || again
-	}
-	return b.Put([]byte("m"), append(key(uint64(upto)), key(first.seq)...))
-}
-
-// readMark is how far a segment is indexed, and the seq of its first record
-// when that was done.
-func readMark(b *bbolt.Bucket) (upto int64, seq uint64) {
-	v := b.Get([]byte("m"))
-	if len(v) != 16 {
-		return 0, 0
-	}
-	return int64(binary.BigEndian.Uint64(v)), binary.BigEndian.Uint64(v[8:])
-}

@@ -4,88 +4,145 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
 )
 
-// blockIndex indexes blocks. What it holds is used again for the next one:
-// neighbours have most terms in common.
+// groupBlocks is how many blocks of one segment have their terms written
+// together at the most: one bit each.
+const groupBlocks = 64
+
+// entryBytes is the length of what is kept of a block: its end, and its first
+// and last time.
+const entryBytes = 24
+
+// blockIndex indexes groups of blocks. What it holds is used again for the next
+// one: neighbours have most terms in common.
 type blockIndex struct {
-	buf   []byte
-	terms termCounts
-	key   []byte
+	lines  blockReader
+	terms  termCounts
+	blocks []byte // entries of the group's blocks
+	bad    []byte // where lines of this segment are no records: see addStretch
 }
 
-// index indexes the block that begins at off and returns its end, which is off
-// if there are not enough lines yet.
-func (x *blockIndex) index(b *bbolt.Bucket, r io.ReaderAt, off, size int64, closed bool) (int64, error) {
-	lines, err := x.read(r, off, size, closed)
-	if err != nil || len(lines) == 0 {
-		return off, err
+// group indexes the blocks from off on, at most so many of them, and returns
+// where they end and how many they were. There are none if no whole line is
+// left.
+func (x *blockIndex) group(r io.ReaderAt, off, size int64, most int) (end int64, n int, err error) {
+	x.blocks = x.blocks[:0]
+	for end = off; n < min(most, groupBlocks); n++ {
+		lines, err := x.lines.read(r, end, size)
+		if err != nil {
+			return off, 0, err
+		}
+		if len(lines) == 0 {
+			break
+		}
+		end = x.block(lines, end)
+		x.terms.mark(n)
 	}
-	var from, to time.Time
+	return end, n, nil
+}
+
+// block takes the terms and times of lines that begin at off, looks which of
+// them are no records, and returns their end. Lines are many: it is a hot path.
+func (x *blockIndex) block(lines []byte, off int64) int64 {
+	var first, last []byte // times, as they are written: so they have the same order
 	for line := range bytes.Lines(lines) {
+		from := off
+		off += int64(len(line))
 		line = bytes.TrimSuffix(line, []byte{'\n'})
-		at, ok := lineTime(line)
-		if !ok {
-			continue
+		if !sound(line) {
+			if _, err := DecodeLine(line); err != nil {
+				x.bad = addStretch(x.bad, from, off)
+			}
+			if _, ok := lineTime(line); !ok {
+				continue
+			}
 		}
-		if from.IsZero() || at.Before(from) {
-			from = at
+		at := line[len(headTime) : len(headTime)+timeLen]
+		if first == nil || bytes.Compare(at, first) < 0 {
+			first = at
 		}
-		if at.After(to) {
-			to = at
+		if bytes.Compare(at, last) > 0 {
+			last = at
 		}
 		x.terms.line(line)
 	}
-	end := off + int64(len(lines))
-	if err := x.put(b, off); err != nil {
-		return off, err
+	var from, to time.Time
+	if first != nil {
+		from, _ = parseStamp(first)
+		to, _ = parseStamp(last)
 	}
-	v := append(key(uint64(end)), key(uint64(from.UnixNano()))...)
-	return end, b.Put(append([]byte{'b'}, key(uint64(off))...), append(v, key(uint64(to.UnixNano()))...))
+	for _, v := range []int64{off, from.UnixNano(), to.UnixNano()} {
+		x.blocks = binary.BigEndian.AppendUint64(x.blocks, uint64(v))
+	}
+	return off
 }
 
-// put writes the counts of the terms of the block at off. A term that the block
-// does not have is forgotten.
+// put writes the group that begins at off.
 func (x *blockIndex) put(b *bbolt.Bucket, off int64) error {
-	x.terms.settle()
-	for t, n := range x.terms.counts {
-		if *n == 0 {
-			delete(x.terms.counts, t)
+	var terms []string
+	for t, c := range x.terms.counts {
+		if c.blocks == 0 {
+			delete(x.terms.counts, t) // what a group does not have is forgotten
 			continue
 		}
-		x.key = binary.BigEndian.AppendUint64(append(append(x.key[:0], 't'), t...), uint64(off))
-		if err := b.Put(x.key, binary.AppendUvarint(nil, *n)); err != nil {
+		terms = append(terms, t)
+	}
+	slices.Sort(terms) // so that the pages of the file are written one after the other
+	key, values := []byte(nil), make([]byte, 0, 8*len(terms))
+	for _, t := range terms {
+		c := x.terms.counts[t]
+		key = binary.BigEndian.AppendUint64(append(append(key[:0], 't'), t...), uint64(off))
+		values = binary.BigEndian.AppendUint64(values, c.blocks)
+		c.blocks = 0
+		if err := b.Put(key, values[len(values)-8:]); err != nil {
 			return err
 		}
-		*n = 0
 	}
-	return nil
+	return b.Put(binary.BigEndian.AppendUint64([]byte{'b'}, uint64(off)), bytes.Clone(x.blocks))
 }
 
-// read reads at least blockBytes of whole lines at off, or what is left of a
-// closed segment. It returns nothing if there is less, and what it returns is
+// blockReader reads a segment in blocks.
+type blockReader struct {
+	buf []byte
+	at  int64 // of the first byte that is held
+	has []byte
+}
+
+// readAhead is how much of a segment is read with one call.
+const readAhead = 1 << 20
+
+// read returns at least blockBytes of whole lines at off, or what is left of a
+// segment of that size. It is nothing if no line ends there. What it returns is
 // the caller's until the next call.
-func (x *blockIndex) read(r io.ReaderAt, off, size int64, closed bool) ([]byte, error) {
-	n := size - off
-	if n <= 0 || (n < blockBytes && !closed) {
-		return nil, nil
+func (x *blockReader) read(r io.ReaderAt, off, size int64) ([]byte, error) {
+	const most = blockBytes + 2*maxRecord
+	if skip := off - x.at; skip >= 0 && skip <= int64(len(x.has)) {
+		x.has = x.has[skip:]
+	} else {
+		x.has = nil
 	}
-	if x.buf == nil {
-		x.buf = make([]byte, blockBytes+2*maxRecord)
+	x.at = off
+	if len(x.has) < most && int64(len(x.has)) < size-off {
+		if x.buf == nil {
+			x.buf = make([]byte, readAhead)
+		}
+		kept := copy(x.buf, x.has)
+		n, err := r.ReadAt(x.buf[kept:min(int64(len(x.buf)), size-off)], off+int64(kept))
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		x.has = x.buf[:kept+n]
 	}
-	buf := x.buf[:min(n, int64(len(x.buf)))]
-	got, err := r.ReadAt(buf, off)
-	if err != nil && err != io.EOF {
-		return nil, err
-	}
-	buf = buf[:got]
-	if got > blockBytes {
-		if nl := bytes.IndexByte(buf[blockBytes:], '\n'); nl >= 0 {
-			return buf[:blockBytes+nl+1], nil
+	b := x.has[:min(len(x.has), most)]
+	if len(b) > blockBytes {
+		if nl := bytes.IndexByte(b[blockBytes:], '\n'); nl >= 0 {
+			return b[:blockBytes+nl+1], nil
 		}
 	}
-	return buf[:bytes.LastIndexByte(buf, '\n')+1], nil
+	return b[:bytes.LastIndexByte(b, '\n')+1], nil
 }

@@ -42,28 +42,39 @@ func newLookup(dir string, f Filter) *lookup {
 	l := &lookup{regions: make(map[uint64][]region), upto: make(map[uint64]int64), clean: make(map[uint64]bool)}
 	err := withBolt(path, bbolt.Options{ReadOnly: true, Timeout: lookupWait}, func(db *bbolt.DB) error {
 		return db.View(func(tx *bbolt.Tx) error {
-			root := tx.Bucket([]byte(indexVersion))
-			if root == nil {
-				return nil
+			if err := l.take(tx.Bucket([]byte(formerVersion)), dir, terms, f, formerCandidates); err != nil {
+				return err
 			}
-			return root.ForEachBucket(func(k []byte) error {
-				if len(k) == 8 {
-					n := binary.BigEndian.Uint64(k)
-					b := root.Bucket(k)
-					l.upto[n], _ = readMark(b)
-					if bad, ok := checked(b, filepath.Join(dir, segmentName(n))); ok {
-						l.clean[n] = len(bad) == 0
-						l.regions[n] = join(append(candidates(b, terms, f), bad...))
-					}
-				}
-				return nil
-			})
+			return l.take(tx.Bucket([]byte(indexVersion)), dir, terms, f, candidates)
 		})
 	})
 	if err != nil {
 		return nil
 	}
 	return l
+}
+
+// take takes what a bucket of buckets has, of which find knows the form.
+func (l *lookup) take(root *bbolt.Bucket, dir string, terms []string, f Filter, find func(*bbolt.Bucket, []string, Filter) []region) error {
+	if root == nil {
+		return nil
+	}
+	return root.ForEachBucket(func(k []byte) error {
+		if len(k) != 8 {
+			return nil
+		}
+		n, b := binary.BigEndian.Uint64(k), root.Bucket(k)
+		bad, ok := checked(b, filepath.Join(dir, segmentName(n)))
+		if _, known := l.regions[n]; ok || !known {
+			l.upto[n], _ = readMark(b)
+		}
+		if !ok {
+			return nil
+		}
+		l.clean[n] = len(bad) == 0
+		l.regions[n] = join(append(find(b, terms, f), bad...))
+		return nil
+	})
 }
 
 // candidates are the blocks of one segment that have every term and lie in the
@@ -73,41 +84,55 @@ func candidates(b *bbolt.Bucket, terms []string, f Filter) []region {
 		upto, _ := readMark(b)
 		return []region{{0, upto}}
 	}
-	offsets := postings(b, terms[0])
+	groups := postings(b, terms[0])
 	for _, t := range terms[1:] {
 		also := postings(b, t)
-		offsets = slices.DeleteFunc(offsets, func(off uint64) bool {
-			_, ok := slices.BinarySearch(also, off)
-			return !ok
-		})
+		for off := range groups {
+			groups[off] &= also[off]
+		}
 	}
 	var list []region
-	for _, off := range offsets {
-		v := b.Get(append([]byte{'b'}, key(off)...))
-		if len(v) != 24 {
-			continue
+	for off, blocks := range groups {
+		if blocks != 0 {
+			list = appendBlocks(list, b, off, blocks, f)
 		}
-		from := time.Unix(0, int64(binary.BigEndian.Uint64(v[8:])))
-		to := time.Unix(0, int64(binary.BigEndian.Uint64(v[16:])))
-		if (!f.Since.IsZero() && to.Before(f.Since)) || (!f.Until.IsZero() && !from.Before(f.Until)) {
-			continue
-		}
-		list = append(list, region{int64(off), int64(binary.BigEndian.Uint64(v))})
 	}
 	return list
 }
 
-// postings are the offsets of the blocks that have the term, in order.
-func postings(b *bbolt.Bucket, term string) []uint64 {
-	prefix := append([]byte{'t'}, term...)
-	var list []uint64
-	c := b.Cursor()
-	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
-		if rest := k[len(prefix):]; len(rest) == 8 {
-			list = append(list, binary.BigEndian.Uint64(rest))
+// appendBlocks appends those of the group at off that are marked and lie in the
+// filter's time.
+func appendBlocks(list []region, b *bbolt.Bucket, off, blocks uint64, f Filter) []region {
+	v := b.Get(append([]byte{'b'}, key(off)...))
+	for from := int64(off); len(v) >= entryBytes; v, blocks = v[entryBytes:], blocks>>1 {
+		to := int64(binary.BigEndian.Uint64(v))
+		if blocks&1 != 0 && f.during(v[8:]) {
+			list = append(list, region{from, to})
 		}
+		from = to
 	}
 	return list
+}
+
+// during reports whether a block with its first and last time at the front of v
+// may have a record of the filter's time.
+func (f Filter) during(v []byte) bool {
+	from := time.Unix(0, int64(binary.BigEndian.Uint64(v)))
+	to := time.Unix(0, int64(binary.BigEndian.Uint64(v[8:])))
+	return (f.Since.IsZero() || !to.Before(f.Since)) && (f.Until.IsZero() || from.Before(f.Until))
+}
+
+// postings are the blocks that have the term, by the offset of their group.
+func postings(b *bbolt.Bucket, term string) map[uint64]uint64 {
+	prefix := append([]byte{'t'}, term...)
+	groups := make(map[uint64]uint64)
+	c := b.Cursor()
+	for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, v = c.Next() {
+		if rest := k[len(prefix):]; len(rest) == 8 && len(v) == 8 {
+			groups[binary.BigEndian.Uint64(rest)] = binary.BigEndian.Uint64(v)
+		}
+	}
+	return groups
 }
 
 // in are the regions of the segment n before end that have to be read, in

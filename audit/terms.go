@@ -127,13 +127,28 @@ func only(object []byte, name string) (value []byte) {
 // termCounts counts the terms of lines. It makes no garbage for what it has
 // seen.
 type termCounts struct {
-	counts map[string]*uint64
-	buf    []byte
-	facts  lineFacts
+	counts  map[string]*termCount
+	counted []*termCount // those that are not 0
+	buf     []byte
+	facts   lineFacts
 
 	beginnings map[string]*beginning
 	last       [4]*beginning // of the lines before
 	turn       int
+}
+
+// termCount is how many lines have a term since it was last looked at, and in
+// which blocks of the group it was then: a bit for each, the lowest of the first.
+type termCount struct{ n, blocks uint64 }
+
+// mark notes that what was counted is of the block with that number in its
+// group, and begins to count anew.
+func (c *termCounts) mark(block int) {
+	c.settle()
+	for _, x := range c.counted {
+		x.n, x.blocks = 0, x.blocks|1<<block
+	}
+	c.counted = c.counted[:0]
 }
 
 // line counts the terms of one line.
@@ -210,14 +225,18 @@ func (c *termCounts) pair(sandbox, reason []byte, n uint64) {
 }
 
 func (c *termCounts) add(term []byte, n uint64) {
-	if have := c.counts[string(term)]; have != nil {
-		*have += n
-	} else {
+	have := c.counts[string(term)]
+	if have == nil {
 		if c.counts == nil {
-			c.counts = make(map[string]*uint64)
+			c.counts = make(map[string]*termCount)
 		}
-		c.counts[string(term)] = &n
+		have = &termCount{}
+		c.counts[string(term)] = have
 	}
+	if have.n == 0 {
+		c.counted = append(c.counted, have)
+	}
+	have.n += n
 	if cap(term) > cap(c.buf) {
 		c.buf = term[:0]
 	}

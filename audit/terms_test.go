@@ -16,10 +16,10 @@ func termsOf(c *termCounts, lines ...[]byte) map[string]uint64 {
 	c.settle()
 	got := map[string]uint64{}
 	for t, n := range c.counts {
-		if *n > 0 {
-			got[t] = *n
+		if n.n > 0 {
+			got[t] = n.n
 		}
-		*n = 0
+		n.n = 0
 	}
 	return got
 }
