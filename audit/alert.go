@@ -54,11 +54,12 @@ type AlertRule struct {
 	Interval time.Duration // between two notices of the same group; 10 minutes by default
 	Notify   []string      // names of sinks
 
-	needle string                            // of a built-in detector: what the line of an event that matches has in it
-	may    func(line []byte) bool            // of a built-in detector: whether match may hold of a line, before it is decoded
-	match  func(e *Event) bool               // of a built-in detector
-	value  func(e *Event, dim string) string // of a built-in detector: further dimensions
-	first  bool                              // raised by a group that was never seen before
+	needle   string                            // of a built-in detector: what the line of an event that matches has in it
+	may      func(line []byte) bool            // of a built-in detector: whether match may hold of a line, before it is decoded
+	match    func(e *Event) bool               // of a built-in detector
+	mayEvent func(e *Event) bool               // of a built-in detector: whether match may hold of e when it was written and read; nil: it may
+	value    func(e *Event, dim string) string // of a built-in detector: further dimensions
+	first    bool                              // raised by a group that was never seen before
 }
 
 // Defaults of an AlertRule.

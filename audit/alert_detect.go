@@ -19,14 +19,15 @@ func Detectors(notify []string, budget uint64) []AlertRule {
 			Name: "builtin/dns-tunnel", Severity: High, Kind: string(KindDNS), Threshold: 10, Window: time.Minute,
 			Per: []string{"sandbox", "domain"}, Distinct: "name", Notify: notify,
 			match: func(e *Event) bool { return e.DNS != nil && tunnelShaped(e.DNS.QName) },
-			may:   mayTunnel,
+			may:   mayTunnel, mayEvent: mayTunnelEvent,
 			value: tunnelValue,
 		},
 		{
 			Name: "builtin/first-use", Severity: Info, Verdict: "allow", Per: []string{"sandbox", "host"}, Notify: notify,
-			needle: `\"*`,
-			match:  func(e *Event) bool { return e.Rule != nil && strings.Contains(e.Rule.ID, `"*`) && e.Host != "" },
-			first:  true,
+			needle:   `\"*`,
+			match:    func(e *Event) bool { return e.Rule != nil && strings.Contains(e.Rule.ID, `"*`) && e.Host != "" },
+			mayEvent: mayFirst,
+			first:    true,
 		},
 	}
 	if budget > 0 {

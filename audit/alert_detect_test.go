@@ -27,9 +27,13 @@ func detecting(t *testing.T) *Alerts {
 // may be of a tunnel, and only then, whatever bytes are in it.
 func TestOrdinaryNamesAreNotRead(t *testing.T) {
 	a := detecting(t)
-	line := func(name string) []byte {
-		e := &Event{Kind: KindDNS, Phase: PhaseDecision, Verdict: "allow", Host: name, Sandbox: &Sandbox{Name: "a", ID: "s-a"},
+	event := func(name string) *Event {
+		return &Event{Kind: KindDNS, Phase: PhaseDecision, Verdict: "allow", Host: name, Sandbox: &Sandbox{Name: "a", ID: "s-a"},
 			Rule: &Rule{ID: `org allow "a.test"`, Action: "allow"}, DNS: &DNS{QName: name, QType: "A"}}
+	}
+	line := func(name string) []byte {
+		e := event(name)
+		e.Schema = Schema
 		return append(appendHead(nil, e), appendBody(nil, e)...)
 	}
 	for name, read := range map[string]bool{
@@ -39,11 +43,21 @@ func TestOrdinaryNamesAreNotRead(t *testing.T) {
 		if got := a.mayMatch(line(name)); got != read {
 			t.Errorf("%q is read: %t", name, got)
 		}
+		if quiet := a.judge.quiet(event(name)); quiet == read {
+			t.Errorf("%q is quiet: %t", name, quiet)
+		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		name := strings.Join(rapid.SliceOfN(rapid.OneOf(rapid.StringMatching(`[a-z0-9]{1,45}`), rapid.String()), 1, 8).Draw(t, "labels"), ".")
 		if tunnelShaped(name) && !a.mayMatch(line(name)) {
 			t.Fatalf("%q is not read: %s", name, line(name))
+		}
+		written, err := DecodeLine(line(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tunnelShaped(written.DNS.QName) && a.judge.quiet(event(name)) {
+			t.Fatalf("%q is quiet, written %q", name, written.DNS.QName)
 		}
 	})
 }
@@ -76,6 +90,9 @@ func TestLinesThatMatchAreRead(t *testing.T) {
 		line := append(appendHead(nil, e), appendBody(nil, e)...)
 		if r.matches(e) && !a.mayMatch(line) {
 			t.Fatalf("not read: %s", line)
+		}
+		if (r.matches(e) || r.Sum != "" && r.Kind == "" && e.Bytes != nil) && a.judge.quiet(e) {
+			t.Fatalf("quiet: %s", line)
 		}
 		if g := glanceAt(line); !g.known || string(g.kind) != string(e.Kind) || string(g.reason) != e.Reason {
 			t.Fatalf("%+v of %s", g, line)

@@ -30,6 +30,10 @@ func (a *Alerts) Open(ctx context.Context, dir string) error {
 	a.mu.Lock()
 	a.dir, a.cursor = dir, newCursor(dir, at)
 	a.at, a.moved = at, true
+	if l, ok := a.o.Log.(*Log); ok && l.o.Dir == dir {
+		a.quiet = &l.quiet
+		a.quiet.ask(a.judge)
+	}
 	a.mu.Unlock()
 	a.tell()
 	return nil
@@ -45,16 +49,17 @@ func (a *Alerts) Run(ctx context.Context) error {
 	}
 	c := a.cursor
 	defer c.close()
+	if a.quiet != nil {
+		defer a.quiet.ask(nil)
+	}
 	tick := time.NewTicker(alertTick)
 	defer tick.Stop()
-	w := &follower{dirs: []string{a.dir}}
+	w := a.follower()
 	defer w.close()
-	w.watch()
 	poll := time.NewTicker(followPoll)
 	defer poll.Stop()
 	for {
 		a.drain(ctx, c)
-		wake := w.wake()
 		select {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), alertLast)
@@ -62,10 +67,14 @@ func (a *Alerts) Run(ctx context.Context) error {
 			cancel()
 			a.tickAt(c.at, a.tell)
 			return nil
-		case <-wake:
+		case <-w.wake():
+			a.gather(ctx)
+		case <-a.heard():
 			a.gather(ctx)
 		case <-poll.C:
-			w.watch()
+			if a.quiet == nil {
+				w.watch()
+			}
 		case <-tick.C:
 			a.tickAt(c.at, a.Tick)
 		}
@@ -99,12 +108,26 @@ const alertsTogether = 256
 // drain evaluates the rules on what c has, and tells what comes of it.
 func (a *Alerts) drain(ctx context.Context, c *cursor) {
 	waiting, since := 0, time.Time{}
-	for ctx.Err() == nil {
-		line, err := c.next()
-		if errors.Is(err, io.EOF) || (err != nil && !isLineError(err)) {
-			break
+	tell := func() {
+		if waiting > 0 {
+			a.tell()
+			waiting = 0
 		}
-		if err != nil || !a.mayMatch(line) {
+	}
+	defer tell()
+	for ctx.Err() == nil {
+		if waiting >= alertsTogether || waiting > 0 && time.Since(since) > alertGather {
+			tell()
+		}
+		a.skip(c)
+		line, err := c.next()
+		switch {
+		case errors.Is(err, io.EOF) && waiting > 0:
+			tell() // which the log has as well
+			continue
+		case err != nil && !isLineError(err):
+			return
+		case err != nil || !a.mayMatch(line):
 			continue
 		}
 		if e, err := DecodeLine(line); err == nil {
@@ -112,16 +135,39 @@ func (a *Alerts) drain(ctx context.Context, c *cursor) {
 				since = time.Now()
 			}
 			waiting = a.take(e, &c.at, false)
-			a.remember(line)
-		}
-		if waiting >= alertsTogether || waiting > 0 && time.Since(since) > alertGather {
-			a.tell()
-			waiting = 0
+			a.remember(line, e)
 		}
 	}
-	if waiting > 0 {
-		a.tell()
+}
+
+// follower tells of what is written to the log where nobody else does.
+func (a *Alerts) follower() *follower {
+	if a.quiet != nil {
+		return &follower{}
 	}
+	w := &follower{dirs: []string{a.dir}}
+	w.watch()
+	return w
+}
+
+// heard tells of what is written to the log that is not quiet. It is nil where
+// another process writes.
+func (a *Alerts) heard() <-chan struct{} {
+	if a.quiet == nil {
+		return nil
+	}
+	return a.quiet.wake
+}
+
+// skip passes over what no rule has to look at, as the log knows that wrote it.
+func (a *Alerts) skip(c *cursor) {
+	if a.quiet == nil {
+		return
+	}
+	a.mu.Lock()
+	j := a.judge
+	a.mu.Unlock()
+	c.jump(a.quiet.skip(j, c.at))
 }
 
 // mayMatch throws out most lines before they are decoded.
@@ -159,7 +205,7 @@ func (a *Alerts) used(line []byte) bool {
 
 // remember notes that a line was evaluated: another of the same sandbox and
 // host is nothing that happens for the first time.
-func (a *Alerts) remember(line []byte) {
+func (a *Alerts) remember(line []byte, e *Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.usage = appendUsage(a.usage[:0], line)
@@ -170,6 +216,7 @@ func (a *Alerts) remember(line []byte) {
 		a.usages = make(map[string]struct{})
 	}
 	a.usages[string(a.usage)] = struct{}{}
+	a.judge.use(e)
 }
 
 // appendUsage appends the sandbox and the host of a line as they are written,

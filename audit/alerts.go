@@ -29,12 +29,14 @@ type AlertOptions struct {
 type Alerts struct {
 	o      AlertOptions
 	cursor *cursor // of Open
+	quiet  *quiet  // of the log of Open, if this process writes it
 	dir    string
 
 	telling sync.Mutex // held by who tells and saves; before mu
 
 	mu     sync.Mutex
 	rules  []*ruleState
+	judge  *judge // of rules
 	ends   connEnds
 	fixed  []Mute // of the policy
 	mutes  []Mute // of Mute
@@ -72,6 +74,7 @@ func NewAlerts(o AlertOptions) (*Alerts, error) {
 	if a.rules, err = ruleStates(o.Rules); err != nil {
 		return nil, err
 	}
+	a.judge = newJudge(a.rules)
 	if err := a.load(); err != nil {
 		return nil, err
 	}
@@ -112,7 +115,10 @@ func (a *Alerts) Replace(rules []AlertRule, mutes []Mute) error {
 	a.mu.Lock()
 	old := a.rules
 	a.rules, a.fixed = next, slices.Clone(mutes)
-	a.usages = nil
+	a.usages, a.judge = nil, newJudge(next)
+	if a.quiet != nil {
+		a.quiet.ask(a.judge)
+	}
 	for _, was := range old {
 		i := slices.IndexFunc(next, func(r *ruleState) bool { return r.Name == was.Name && r.countsAs(&was.AlertRule) })
 		if i >= 0 {
@@ -146,7 +152,7 @@ func (r *ruleState) countsAs(old *AlertRule) bool {
 	x, y := r.AlertRule, *old
 	for _, z := range []*AlertRule{&x, &y} {
 		z.Severity, z.Threshold, z.Interval, z.Notify = "", 0, 0, nil
-		z.may, z.match, z.value = nil, nil, nil // the same in rules of one name that are built in
+		z.may, z.mayEvent, z.match, z.value = nil, nil, nil, nil // the same in rules of one name that are built in
 	}
 	return (r.match == nil) == (old.match == nil) && reflect.DeepEqual(x, y)
 }

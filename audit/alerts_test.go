@@ -510,9 +510,12 @@ func TestFirstUseIsBounded(t *testing.T) {
 // known uses are passed over.
 func TestKnownUsesAreNotReadAgain(t *testing.T) {
 	a := detecting(t)
-	line := func(sandbox, host string) []byte {
-		e := &Event{Kind: KindHTTP, Phase: PhaseDecision, Verdict: "allow", Host: host, Sandbox: &Sandbox{Name: sandbox, ID: "s-" + sandbox},
+	event := func(sandbox, host string) *Event {
+		return &Event{Kind: KindHTTP, Phase: PhaseDecision, Verdict: "allow", Host: host, Sandbox: &Sandbox{Name: sandbox, ID: "s-" + sandbox},
 			Rule: &Rule{ID: `org allow "*.test"`, Action: "allow"}}
+	}
+	line := func(sandbox, host string) []byte {
+		e := event(sandbox, host)
 		return append(appendHead(nil, e), appendBody(nil, e)...)
 	}
 	for _, use := range []struct {
@@ -523,12 +526,15 @@ func TestKnownUsesAreNotReadAgain(t *testing.T) {
 		if got := a.mayMatch(l); got != use.read {
 			t.Errorf("%+v: %s is read: %t", use, l, got)
 		}
-		a.remember(l)
+		if quiet := a.judge.quiet(event(use.sandbox, use.host)); quiet == use.read {
+			t.Errorf("%+v: is quiet: %t", use, quiet)
+		}
+		a.remember(l, event(use.sandbox, use.host))
 	}
 	if err := a.Replace(Detectors(nil, 0), nil); err != nil {
 		t.Fatal(err)
 	}
-	if !a.mayMatch(line("a", "x.test")) {
+	if !a.mayMatch(line("a", "x.test")) || a.judge.quiet(event("a", "x.test")) {
 		t.Error("not read again for other rules")
 	}
 }

@@ -68,6 +68,7 @@ func (l *Log) append(entries []*entry, now time.Time) (int, error) {
 		b = append(b, x.body...)
 		end = position{seq: end.seq + 1, hash: sha256.Sum256(b[start:])}
 		b = append(b, '\n')
+		x.size = len(b) - start
 	}
 	l.buf = b
 	if cap(b) > maxGroupBytes+maxGroup*headRoom {
@@ -81,9 +82,11 @@ func (l *Log) append(entries []*entry, now time.Time) (int, error) {
 		l.seg.dirty = true
 	}
 	if err == nil {
+		l.quiet.note(entries, place{n: l.seg.n, off: l.seg.size})
 		l.advance(len(entries), len(b), end)
 		return len(entries), nil
 	}
+	l.quiet.doubt()
 	return l.keepWhole(b, max(n, 0)), err
 }
 

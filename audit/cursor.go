@@ -97,6 +97,23 @@ func (c *cursor) buffered() ([]byte, bool) {
 	return line, true
 }
 
+// jump goes on at a place that is not before where it is, without what is
+// between.
+func (c *cursor) jump(to place) {
+	n := to.off - c.at.off
+	switch {
+	case to == c.at:
+		return
+	case to.n != c.at.n:
+		c.close()
+	case n <= int64(len(c.buf)):
+		c.buf = c.buf[n:]
+	default:
+		c.buf = nil
+	}
+	c.at, c.line = to, 0
+}
+
 func (c *cursor) step(n int64) {
 	c.at.off += n
 	if c.line > 0 {

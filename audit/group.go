@@ -21,6 +21,9 @@ type entry struct {
 	at    time.Time
 	body  []byte
 	err   error
+
+	quietTo *judge // says that it is
+	size    int    // of the line with its newline, when it is written
 }
 
 // Caps of a group. Callers beyond them make the next one.
@@ -44,7 +47,10 @@ func (l *Log) entry(e *Event) *entry {
 	if !ok {
 		x = &entry{}
 	}
-	x.event, x.err = e, nil
+	x.event, x.err, x.quietTo = e, nil, nil
+	if j := l.quiet.judge.Load(); j != nil && j.quiet(e) {
+		x.quietTo = j
+	}
 	x.body = appendBody(x.body[:0], e)
 	return x
 }

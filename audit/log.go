@@ -47,6 +47,7 @@ type Log struct {
 	retaining sync.Mutex // held while segments are removed, or synced beside the writers
 
 	entries sync.Pool // of *entry
+	quiet   quiet
 	fault   fault
 	stats   counters
 	late    *time.Timer   // to the background goroutine: nobody leads the group
@@ -93,7 +94,7 @@ func openLog(o Options, open opener) (*Log, error) {
 	l := &Log{
 		o: o, open: open, logger: o.Logger.Named("audit"), lock: lock, instance: NewID(),
 		group: &group{}, late: time.NewTimer(lateMost),
-		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), quiet: quiet{wake: make(chan struct{}, 1)},
 	}
 	l.late.Stop() // nothing is late yet
 	err = l.recover()
