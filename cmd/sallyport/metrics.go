@@ -21,12 +21,12 @@ type metrics struct {
 	next     recorder
 	registry *prometheus.Registry
 
-	decisions *prometheus.CounterVec
+	decisions outcomes
 	requests  prometheus.Histogram
 	overhead  prometheus.Histogram
 	connect   prometheus.Histogram
 	bytes     *prometheus.CounterVec
-	questions *prometheus.CounterVec
+	questions outcomes
 	secrets   *prometheus.CounterVec
 	reloads   *prometheus.CounterVec
 	alerts    *prometheus.CounterVec
@@ -52,9 +52,9 @@ func newMetrics(next recorder) *metrics {
 		m.registry.MustRegister(h)
 		return h
 	}
-	m.decisions = counter("decisions_total", "Decisions, folded repeats counted one by one.", "kind", "verdict", "reason")
+	m.decisions.vec, m.decisions.labels = counter("decisions_total", "Decisions, folded repeats counted one by one.", "kind", "verdict", "reason"), 3
 	m.bytes = counter("bytes_total", "Bytes of admitted connections, at the sandbox's side.", "direction")
-	m.questions = counter("dns_queries_total", "DNS questions.", "qtype", "rcode")
+	m.questions.vec, m.questions.labels = counter("dns_queries_total", "DNS questions.", "qtype", "rcode"), 2
 	m.secrets = counter("secret_uses_total", "What was done with secrets in requests.", "secret", "action")
 	m.reloads = counter("policy_reloads_total", "Loads of the policy.", "result")
 	m.alerts = counter("alerts_total", "Notices of alerts, and what became of their deliveries.", "alert", "result")
@@ -100,9 +100,9 @@ func (m *metrics) decided(e *audit.Event, recorded bool) {
 	if !recorded && e.Kind != audit.KindPacket && !malformed {
 		verdict, reason, rcode = policy.Deny.String(), string(policy.AuditUnavailable), "REFUSED"
 	}
-	m.decisions.WithLabelValues(string(e.Kind), verdict, reason).Add(n)
+	m.decisions.of([3]string{string(e.Kind), verdict, reason}).Add(n)
 	if e.Kind == audit.KindDNS && e.DNS != nil {
-		m.questions.WithLabelValues(knownType(e.DNS.QType), rcode).Add(n)
+		m.questions.of([3]string{knownType(e.DNS.QType), rcode}).Add(n)
 	}
 	for _, s := range e.Secrets {
 		if recorded || s.Action == "withheld" {

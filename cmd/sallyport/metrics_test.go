@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"sallyport/audit"
@@ -80,5 +81,41 @@ func TestMetricsCountWhatWasAnswered(t *testing.T) {
 				t.Errorf("with a broken log %t: counted %q, want %q", broken, got, want)
 			}
 		}
+	}
+}
+
+// TestOutcomesCountAllValues: values are counted by themselves, however many
+// there are and whoever counts them first.
+func TestOutcomesCountAllValues(t *testing.T) {
+	m := newMetrics(&failingRecorder{})
+	const reasons, times = 2*maxOutcomes + 3, 5
+	var wg sync.WaitGroup
+	for range times {
+		wg.Go(func() {
+			for i := range reasons {
+				for _, kind := range []audit.Kind{audit.KindHTTP, audit.KindConn} {
+					e := &audit.Event{Kind: kind, Phase: audit.PhaseDecision, Verdict: "deny", Reason: fmt.Sprint("reason", i)}
+					if err := m.Write(e); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var want []string
+	for i := range reasons {
+		want = append(want, fmt.Sprintf("http reason%d deny %d", i, times), fmt.Sprintf("conn reason%d deny %d", i, times))
+	}
+	slices.Sort(want)
+	if got := counters(t, m); !slices.Equal(got, want) {
+		t.Errorf("%d counters: %v", len(got), got)
+	}
+	if n := len(*m.decisions.known.Load()); n < maxOutcomes || n > maxOutcomes+times {
+		t.Errorf("%d are looked through", n)
+	}
+	e := &audit.Event{Kind: audit.KindHTTP, Phase: audit.PhaseDecision, Verdict: "deny", Reason: "reason1"}
+	if n := testing.AllocsPerRun(100, func() { m.decided(e, true) }); n > 0 {
+		t.Errorf("%v allocations to count a decision", n)
 	}
 }
