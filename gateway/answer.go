@@ -103,17 +103,21 @@ func upstreamReason(class string) string { return "upstream_" + strings.TrimPref
 // taken says why the gateway itself ended what it had admitted; nil if it did
 // not.
 func (x *exchange) taken(err error) *policy.Decision {
-	var refused *inject.Refusal
-	switch why := x.revoked.Load(); {
-	case why != nil:
+	if why := x.revoked.Load(); why != nil {
 		return deny(policy.Revoked, why.Message)
+	}
+	if err == nil {
+		return x.r.brokenBody()
+	}
+	refused, ok := errors.AsType[*inject.Refusal](err)
+	switch {
 	case errors.Is(err, errBudget):
 		return deny(policy.ByteBudget, errBudget.Error())
 	case errors.Is(err, errTooLong):
 		return deny(policy.BodyTooLarge, errTooLong.Error())
 	case errors.Is(err, errUnmaskable):
 		return deny(policy.UninspectableBody, errUnmaskable.Error())
-	case errors.As(err, &refused):
+	case ok:
 		return deny(refused.Reason, refused.Message)
 	}
 	return x.r.brokenBody()

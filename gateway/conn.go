@@ -40,6 +40,7 @@ type conn struct {
 	streams  *http2guard.Guard         // of HTTP/2
 	outcome  atomic.Pointer[outcome]
 	record   atomic.Pointer[connRecord]
+	peer     atomic.Pointer[peer]
 
 	// refusal is set on a connection that is kept open only to explain,
 	// over HTTP, why it was refused.
@@ -327,7 +328,7 @@ func (c *conn) admitConn(d policy.Decision) error {
 		c.client.whenClosed(c.end)
 		return nil
 	}
-	entry := c.g.live.add(&liveEntry{sandboxID: c.sandbox.ID, request: c.request(c.scheme), relay: d.Relay, still: c.still, cut: c.client.revoke, mark: c.client.mark})
+	entry := c.g.live.add(&liveEntry{sandboxID: c.sandbox.ID, request: c.request(c.scheme), relay: d.Relay, of: c})
 	c.client.whenClosed(func() {
 		c.g.live.remove(entry)
 		c.end()

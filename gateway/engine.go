@@ -22,6 +22,7 @@ func newEngine(log hclog.Logger) *engine {
 	p.Tr = &http.Transport{Proxy: nil, DialContext: noDial} // never used: each exchange has its own
 	p.ConnectDial = nil
 	p.KeepAcceptEncoding = true
+	p.KeepHeader = true // what is for the next hop was taken out before the policy was asked
 	p.AllowHTTP2 = true
 	p.NonproxyHandler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "sallyport: not a request of a sandbox", http.StatusForbidden)
@@ -31,10 +32,7 @@ func newEngine(log hclog.Logger) *engine {
 		if x == nil { // the last word: what nobody admitted is denied
 			return r, goproxy.NewResponse(r, "text/plain", http.StatusForbidden, "sallyport: not an admitted request\n")
 		}
-		ctx.UserData = x
-		ctx.RoundTripper = goproxy.RoundTripperFunc(func(out *http.Request, _ *goproxy.ProxyCtx) (*http.Response, error) {
-			return x.roundTrip(out)
-		})
+		ctx.UserData, ctx.RoundTripper = x, x
 		return r, nil
 	})
 	p.OnResponse().DoFunc(func(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Response {
@@ -51,6 +49,11 @@ func newEngine(log hclog.Logger) *engine {
 func (e *engine) run(x *exchange, out *http.Request) {
 	e.proxy.ServeHTTP(x.writer(), out)
 	x.finish()
+}
+
+// RoundTrip implements goproxy.RoundTripper.
+func (x *exchange) RoundTrip(out *http.Request, _ *goproxy.ProxyCtx) (*http.Response, error) {
+	return x.roundTrip(out)
 }
 
 // noDial refuses: the only way to an upstream is through a checked route.

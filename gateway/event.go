@@ -12,11 +12,14 @@ import (
 )
 
 // event is an audit event with the conversions from the gateway's own types.
-type event struct{ audit.Event }
+type event struct {
+	audit.Event
+	of *Snapshot // under which it happened; nil: none
+}
 
 // event begins an event about sb under the policy of s.
 func (g *Gateway) event(s *Snapshot, kind audit.Kind, phase audit.Phase, sb *identity.Sandbox) *event {
-	e := &event{}
+	e := &event{of: s}
 	e.Kind, e.Phase = kind, phase
 	e.Sandbox, e.Policy = sandboxOf(sb), policyOf(s)
 	return e
@@ -106,18 +109,30 @@ func (e *event) decide(d policy.Decision) {
 	e.Reason, e.Message = string(d.Reason), d.Message
 	e.Severity = severity(d)
 	if d.Rule != nil {
-		e.Rule = rule(d.Rule)
+		e.Rule = e.of.rule(d.Rule)
 		e.Alert = d.Rule.Alert
 	}
 	if d.Would != nil {
 		e.Would = &audit.Would{Verdict: policy.Deny.String(), Reason: string(d.Would.Reason)}
 		if d.Would.Rule != nil && e.Rule == nil {
-			e.Rule = rule(d.Would.Rule)
+			e.Rule = e.of.rule(d.Would.Rule)
 		}
 	}
 }
 
-func rule(r *policy.Rule) *audit.Rule {
+// rule is r for the record; events share it.
+func (s *Snapshot) rule(r *policy.Rule) *audit.Rule {
+	if s == nil {
+		return newRule(r)
+	}
+	if known, ok := s.rules.Load(r); ok {
+		return known.(*audit.Rule)
+	}
+	known, _ := s.rules.LoadOrStore(r, newRule(r))
+	return known.(*audit.Rule)
+}
+
+func newRule(r *policy.Rule) *audit.Rule {
 	out := &audit.Rule{ID: r.Owner + " " + r.Action.String() + ` "` + r.Host + `"`, Action: r.Action.String(),
 		File: r.Pos.File, Line: r.Pos.Line, Ticket: r.Ticket}
 	if !r.Expires.IsZero() {

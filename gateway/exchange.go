@@ -17,8 +17,12 @@ import (
 // exchange is one admitted request on its way, and its answer.
 type exchange struct {
 	r       *request
-	control *http.ResponseController // of the sandbox's side
-	cancel  context.CancelCauseFunc  // set before anybody else knows of the exchange
+	control http.ResponseController // of the sandbox's side
+	cancel  context.CancelCauseFunc // set before anybody else knows of the exchange
+	answer  answerWriter
+	body    answerBody
+	looked  lookedInto
+	entry   liveEntry
 
 	info     upstream.Info
 	handed   time.Time // when the request was handed upstream; zero before
@@ -49,8 +53,10 @@ type exchange struct {
 	upgraded io.Closer   // the upstream's side after 101
 }
 
-func newExchange(r *request) *exchange {
-	x := &exchange{r: r, control: http.NewResponseController(r.w)}
+// exchange begins the request's exchange.
+func (r *request) exchange() *exchange {
+	x := &r.admitted
+	x.r, x.control = r, *http.NewResponseController(r.w)
 	x.moved()
 	return x
 }
@@ -82,24 +88,33 @@ const lastWords = time.Second
 // past is a deadline that is over.
 func past() time.Time { return time.Unix(1, 0) }
 
-// context returns the context in which the request goes upstream.
-func (x *exchange) context(ctx context.Context) context.Context {
+// context returns the context in which the request goes upstream. It ends by
+// cancel alone: not with the sandbox's side, which may be half-closed.
+func (x *exchange) context() context.Context {
 	x.attempt = upstream.Attempt{Route: x.r.route, Info: &x.info, Interim: x.interim}
-	return upstream.WithAttempt(&exchangeContext{ctx, x}, &x.attempt)
+	ctx, cancel := context.WithCancelCause((*exchangeContext)(x))
+	x.cancel = cancel
+	return ctx
 }
 
-// exchangeContext holds an exchange.
-type exchangeContext struct {
-	context.Context
-	x *exchange
-}
+// exchangeContext is a context that holds an exchange, and its attempt.
+type exchangeContext exchange
+
+// Deadline implements context.Context: there is none.
+func (c *exchangeContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Done implements context.Context: it does not end.
+func (c *exchangeContext) Done() <-chan struct{} { return nil }
+
+// Err implements context.Context.
+func (c *exchangeContext) Err() error { return nil }
 
 // Value implements context.Context.
 func (c *exchangeContext) Value(key any) any {
 	if _, ok := key.(exchangeKey); ok {
-		return c.x
+		return (*exchange)(c)
 	}
-	return c.Context.Value(key)
+	return c.attempt.Value(key)
 }
 
 // moved notes that something passed.
@@ -266,7 +281,8 @@ func (x *exchange) roundTrip(out *http.Request) (*http.Response, error) {
 			x.fail(errAnswerTooLong)
 			return nil, errAnswerTooLong
 		}
-		resp.Body = &answerBody{ReadCloser: resp.Body, x: x, most: most}
+		x.body = answerBody{ReadCloser: resp.Body, x: x, most: most}
+		resp.Body = &x.body
 	}
 	if err := x.mask(resp); err != nil {
 		_ = resp.Body.Close() // it is not delivered
@@ -317,11 +333,14 @@ func (x *exchange) end() {
 	}
 	x.mu.Unlock()
 	x.early.stop()
-	e := r.event(r.kind(), audit.PhaseEnd)
+	e := r.newEvent(r.kind(), audit.PhaseEnd)
 	e.HTTP.Status = x.status
 	e.HTTP.ReqBytes, e.HTTP.RespBytes = x.sent.Load(), x.received.Load()
-	e.Bytes = &audit.Bytes{Sent: x.sent.Load(), Received: x.received.Load()}
-	e.Upstream = upstreamOf(x.info)
+	e.Bytes = &e.bytes
+	e.bytes = audit.Bytes{Sent: x.sent.Load(), Received: x.received.Load()}
+	if r.c.fill(&e.upstream, x.info) {
+		e.Upstream = &e.upstream
+	}
 	e.uses(x.masked.all())
 	if r.plan != nil {
 		e.uses(r.plan.Later())
@@ -336,5 +355,5 @@ func (x *exchange) end() {
 	} else if err := x.failure(); err != nil {
 		e.Error = failureOf(err)
 	}
-	r.g.recordOrLog(e)
+	r.g.recordOrLog(&e.event)
 }

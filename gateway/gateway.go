@@ -48,6 +48,7 @@ type Snapshot struct {
 	Held    *Held
 
 	recorded *audit.Policy // Policy for the record, once it is in force
+	rules    sync.Map      // *policy.Rule → *audit.Rule, of those that decided
 }
 
 // DeniedMode is how a denied name is answered.

@@ -23,20 +23,32 @@ type liveEntry struct {
 	request   policy.Request
 	relay     policy.Relay // how a connection is carried; zero for a request
 
+	of decided
+}
+
+// decided is what policy was asked about. A connection is a carrier as well,
+// and what does not watch itself a lingerer.
+type decided interface {
 	// still looks at what a new decision to allow says besides: whether the
 	// address that was dialled and the secrets that are sent are still
-	// allowed. It returns why not, or nil. It is nil where there is nothing.
-	still func(policy.Decision) *policy.Decision
+	// allowed. It returns why not, or nil.
+	still(policy.Decision) *policy.Decision
 
-	cut func(policy.Decision)
+	// revoke cuts it.
+	revoke(policy.Decision)
+}
 
+// carrier is what requests are on.
+type carrier interface {
 	// mark notes why a connection is about to be cut: it may close before,
-	// because a request on it is. It is nil for a request.
-	mark func(policy.Decision)
+	// because a request on it is.
+	mark(policy.Decision)
+}
 
-	// overdue ends what has made no progress for too long, if it is so; nil
-	// for what watches itself.
-	overdue func(now time.Time)
+// lingerer is what may make no progress.
+type lingerer interface {
+	// overdue ends what has made no progress for too long, if it is so.
+	overdue(now time.Time)
 }
 
 func (l *live) add(e *liveEntry) *liveEntry {
@@ -74,10 +86,8 @@ func (e *liveEntry) noLonger(d policy.Decision) (why policy.Decision, cut bool) 
 	if why, cut := noLonger(e.relay, d); cut {
 		return why, true
 	}
-	if e.still != nil {
-		if why := e.still(d); why != nil {
-			return *why, true
-		}
+	if why := e.of.still(d); why != nil {
+		return *why, true
 	}
 	return d, false
 }
@@ -95,16 +105,16 @@ func noLonger(relay policy.Relay, d policy.Decision) (why policy.Decision, cut b
 
 // expire ends what has made no progress for too long.
 func (l *live) expire(now time.Time) {
-	var watched []func(time.Time)
+	var watched []lingerer
 	l.mu.Lock()
 	for e := range l.entries {
-		if e.overdue != nil {
-			watched = append(watched, e.overdue)
+		if w, ok := e.of.(lingerer); ok {
+			watched = append(watched, w)
 		}
 	}
 	l.mu.Unlock()
-	for _, overdue := range watched {
-		overdue(now)
+	for _, w := range watched {
+		w.overdue(now)
 	}
 }
 
@@ -142,14 +152,14 @@ func (l *live) cutWhere(match func(*liveEntry) (policy.Decision, bool)) {
 	// A request is cut before its connection, whose end would else seem to be
 	// the client's.
 	for _, c := range cuts {
-		if c.e.mark != nil {
-			c.e.mark(c.d)
+		if m, ok := c.e.of.(carrier); ok {
+			m.mark(c.d)
 		}
 	}
 	for _, conns := range []bool{false, true} {
 		for _, c := range cuts {
-			if (c.e.mark != nil) == conns {
-				c.e.cut(c.d)
+			if _, ok := c.e.of.(carrier); ok == conns {
+				c.e.of.revoke(c.d)
 			}
 		}
 	}

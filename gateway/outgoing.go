@@ -3,11 +3,10 @@ package gateway
 import (
 	"errors"
 	"maps"
-	"net"
 	"net/http"
 	"net/textproto"
 	"net/url"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,9 +18,10 @@ import (
 // fields and body, less what is between two hops, with the secrets in place.
 func (x *exchange) outgoing() (*http.Request, error) {
 	r := x.r
-	out := r.in.WithContext(r.in.Context()) // a copy
-	out.Header = r.header.Clone()
-	out.URL = outgoingURL(r)
+	out := r.in.WithContext(x.context()) // a copy
+	out.Header = copyOf(r.header)
+	out.RequestURI = "" // as net/http wants it of who asks
+	out.URL = r.outgoingURL()
 	if out.URL.Opaque == "" && out.URL.EscapedPath() != r.path {
 		return nil, errTarget
 	}
@@ -58,9 +58,20 @@ func (x *exchange) outgoing() (*http.Request, error) {
 // were decided on.
 var errTarget = errors.New("the request target cannot be sent on as it is")
 
+// copyOf returns a header of which fields may be set and taken out; the lines
+// of those that are not are h's.
+func copyOf(h http.Header) http.Header {
+	out := make(http.Header, len(h)+1) // see User-Agent
+	for name, lines := range h {
+		out[name] = slices.Clip(lines)
+	}
+	return out
+}
+
 // outgoingURL names the request's target so that its bytes stay as they are.
-func outgoingURL(r *request) *url.URL {
-	u := &url.URL{Scheme: "http", Host: net.JoinHostPort(r.c.host, strconv.Itoa(int(r.c.dst.Port()))),
+func (r *request) outgoingURL() *url.URL {
+	u := &r.url
+	*u = url.URL{Scheme: "http", Host: r.c.recorded().authority,
 		Path: r.in.URL.Path, RawPath: r.in.URL.RawPath, RawQuery: r.query,
 		ForceQuery: r.query == "" && strings.HasSuffix(r.in.RequestURI, "?")}
 	if r.c.scheme == policy.HTTPS {
@@ -76,7 +87,7 @@ func outgoingURL(r *request) *url.URL {
 // names.
 func hopByHop(name string) bool {
 	switch name {
-	case "Keep-Alive", "Te", "Transfer-Encoding", "Proxy-Connection", "Proxy-Authorization", "Http2-Settings":
+	case "Keep-Alive", "Te", "Transfer-Encoding", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Http2-Settings":
 		return true
 	}
 	return false

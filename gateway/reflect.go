@@ -90,7 +90,8 @@ func (x *exchange) mask(resp *http.Response) error {
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		x.gathers = inject.Gathers(resp)
-		resp.Body = &lookedInto{resp.Body, x}
+		x.looked = lookedInto{resp.Body, x}
+		resp.Body = &x.looked
 	}
 	return nil
 }

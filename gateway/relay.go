@@ -62,7 +62,7 @@ func (c *conn) relay(ctx context.Context, d policy.Decision) {
 		err = ctx.Err()
 		_ = up.Close() // nothing was said
 	}
-	c.outcome.Store(&outcome{upstream: upstreamOf(info)})
+	c.outcome.Store(&outcome{upstream: c.upstreamOf(info)})
 	if err != nil {
 		c.relayFailed(err)
 		c.client.reset()
@@ -92,10 +92,18 @@ func (c *conn) still(d policy.Decision) *policy.Decision {
 	return c.g.stillLeads(c.target(d), c.leads)
 }
 
+// revoke cuts the connection because policy took its allow back.
+func (c *conn) revoke(why policy.Decision) { c.client.revoke(why) }
+
+// mark notes why that is about to happen.
+func (c *conn) mark(why policy.Decision) { c.client.mark(why) }
+
 // stillLeads says why one of addrs may not be dialled for t, or nil.
 func (g *Gateway) stillLeads(t upstream.Target, addrs []netip.Addr) *policy.Decision {
-	var refused *upstream.Refusal
-	if len(addrs) > 0 && errors.As(g.Upstream.Check(t, addrs), &refused) {
+	if len(addrs) == 0 {
+		return nil
+	}
+	if refused, ok := errors.AsType[*upstream.Refusal](g.Upstream.Check(t, addrs)); ok {
 		return deny(policy.Reason(refused.Reason), refused.Message)
 	}
 	return nil
@@ -114,28 +122,42 @@ func (g *Gateway) route(ctx context.Context, t upstream.Target, about func() *ev
 		e.Message = "resolving " + t.Host
 		return g.record(e)
 	})
-	var refused *upstream.Refusal
-	switch {
-	case err == nil:
+	if err == nil {
 		return r, nil
-	case errors.As(err, &refused):
+	}
+	if refused, ok := errors.AsType[*upstream.Refusal](err); ok {
 		r.Addrs = nil
 		if refused.Addr.IsValid() {
 			r.Addrs = []netip.Addr{refused.Addr} // for the record; the sandbox is not told
 		}
 		return r, &policy.Decision{Reason: policy.Reason(refused.Reason), Message: refused.Message}
-	default:
-		_, detail := upstream.ErrorClass(err)
-		return r, &policy.Decision{Reason: policy.ResolveFailed, Message: t.Host + " could not be resolved: " + detail}
 	}
+	_, detail := upstream.ErrorClass(err)
+	return r, &policy.Decision{Reason: policy.ResolveFailed, Message: t.Host + " could not be resolved: " + detail}
 }
 
-func upstreamOf(i upstream.Info) *audit.Upstream {
-	if i.Addr == (netip.AddrPort{}) {
+// upstreamOf is i for the record; nil is none.
+func (c *conn) upstreamOf(i upstream.Info) *audit.Upstream {
+	u := &audit.Upstream{}
+	if !c.fill(u, i) {
 		return nil
 	}
-	return &audit.Upstream{IP: i.Addr.Addr().String(), Port: i.Addr.Port(), Reused: i.Reused,
+	return u
+}
+
+// fill is upstreamOf in the place of u; it is false where there is none.
+func (c *conn) fill(u *audit.Upstream, i upstream.Info) bool {
+	if i.Addr == (netip.AddrPort{}) {
+		return false
+	}
+	p := c.peer.Load()
+	if p == nil || p.addr != i.Addr.Addr() {
+		p = &peer{i.Addr.Addr(), i.Addr.Addr().String()}
+		c.peer.Store(p)
+	}
+	*u = audit.Upstream{IP: p.text, Port: i.Addr.Port(), Reused: i.Reused,
 		TLSVersion: i.TLSVersion, ALPN: i.ALPN, ConnectMS: milliseconds(i.Connect)}
+	return true
 }
 
 // failureOf classes an error, in words that are safe to record and to show.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -50,6 +51,12 @@ type request struct {
 	token    string       // secret whose token the gateway answers with; "": none
 	x        *exchange
 	out      *http.Request // as it is to leave
+
+	// What the fields above may point to, so that one request is one piece of
+	// memory.
+	admitted exchange
+	url      url.URL // of out
+	waits    waiting
 }
 
 // serveHTTP takes one request from its head to its end. A step that denies
@@ -100,10 +107,12 @@ func (g *Gateway) serveRequest(c *conn, w http.ResponseWriter, in *http.Request)
 		(*request).prepare,
 	} {
 		if d := step(r); d != nil {
+			r.waits.end()
 			r.refuse(*d)
 			return
 		}
 	}
+	r.waits.end()
 	if err := r.recordDecision(r.decision, r.uses()); err != nil {
 		r.reply(policy.Decision{Reason: policy.AuditUnavailable, Message: "the audit log cannot be written"})
 		return
@@ -130,7 +139,8 @@ func endBody(w http.ResponseWriter, body io.Closer) {
 
 // still says why a request must not go on under a new decision: because of
 // the addresses of which it dialled one, or of the secrets that it sends.
-func (r *request) still(d policy.Decision) *policy.Decision {
+func (x *exchange) still(d policy.Decision) *policy.Decision {
+	r := x.r
 	if why := r.g.stillLeads(r.c.target(d), r.route.Addrs); why != nil {
 		return why
 	}
@@ -148,12 +158,12 @@ func (r *request) still(d policy.Decision) *policy.Decision {
 // forward sends the request on and its answer back, and records the end.
 func (r *request) forward() {
 	x := r.x
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.in.Context()))
-	defer cancel(nil)
-	x.cancel = cancel
+	defer x.cancel(nil)
 	stop := context.AfterFunc(r.in.Context(), x.left)
 	defer stop()
-	entry := r.g.live.add(&liveEntry{sandboxID: r.c.sandbox.ID, request: r.policyRequest(), still: r.still, cut: x.revoke, overdue: x.overdue})
+	entry := &x.entry
+	*entry = liveEntry{sandboxID: r.c.sandbox.ID, request: r.policyRequest(), of: x}
+	r.g.live.add(entry)
 	defer r.g.live.remove(entry)
 	defer x.end()
 	if now := r.g.snap.Load(); now != r.snap {
@@ -162,5 +172,5 @@ func (r *request) forward() {
 			x.revoke(why)
 		}
 	}
-	r.g.engine.run(x, r.out.WithContext(x.context(ctx)))
+	r.g.engine.run(x, r.out)
 }

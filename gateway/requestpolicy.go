@@ -25,7 +25,8 @@ func (r *request) askPolicy() *policy.Decision {
 		}
 	}
 	if d.Verdict != policy.Allow {
-		return &d
+		denial := d // not d itself, which costs an allow nothing
+		return &denial
 	}
 	r.decision = d
 	return nil

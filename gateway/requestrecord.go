@@ -42,15 +42,29 @@ func (r *request) kind() audit.Kind {
 	return audit.KindHTTP
 }
 
+// requestEvent is an event about a request with what it may point to.
+type requestEvent struct {
+	event
+	http     audit.HTTP
+	bytes    audit.Bytes
+	upstream audit.Upstream
+}
+
 // event begins an event about the request.
 func (r *request) event(kind audit.Kind, phase audit.Phase) *event {
-	e := r.c.event(kind, phase)
-	e.Event.Policy = policyOf(r.snap)
+	return &r.newEvent(kind, phase).event
+}
+
+func (r *request) newEvent(kind audit.Kind, phase audit.Phase) *requestEvent {
+	e := &requestEvent{}
+	r.c.begin(&e.event, kind, phase)
+	e.of, e.Event.Policy = r.snap, policyOf(r.snap)
 	e.Req = r.id
 	if r.authority != "" && r.authority != r.c.host {
 		e.Authority = r.authority
 	}
-	e.HTTP = &audit.HTTP{Version: version(r.in), Method: r.method, Scheme: "http", Path: r.path,
+	e.HTTP = &e.http
+	e.http = audit.HTTP{Version: version(r.in), Method: r.method, Scheme: "http", Path: r.path,
 		QueryKeys: queryKeys(r.query), UserAgent: r.in.Header.Get("User-Agent")}
 	if r.c.scheme == policy.HTTPS {
 		e.HTTP.Scheme = "https"

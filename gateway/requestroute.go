@@ -13,8 +13,7 @@ func (r *request) findRoute() *policy.Decision {
 	if r.c.internal || r.token != "" {
 		return nil
 	}
-	ctx, cancel := r.working()
-	defer cancel()
+	ctx := r.working()
 	route, d := r.g.route(ctx, r.c.target(r.decision), func() *event { return r.event(audit.KindDNS, audit.PhaseEvent) })
 	if d != nil {
 		if d.Reason == policy.ResolveFailed && ctx.Err() != nil {
@@ -33,7 +32,7 @@ func (r *request) prepare() *policy.Decision {
 	if r.c.internal || r.token != "" {
 		return nil
 	}
-	r.x = newExchange(r)
+	r.x = r.exchange()
 	if d := r.showCertificate(); d != nil {
 		return d
 	}
@@ -42,10 +41,10 @@ func (r *request) prepare() *policy.Decision {
 		r.out = out
 		return nil
 	}
-	var refused *inject.Refusal
 	d := deny(policy.SecretUnavailable, "the secret cannot stand where its placeholder does")
+	refused, ok := errors.AsType[*inject.Refusal](err)
 	switch unread := r.x.unread.Load(); {
-	case errors.As(err, &refused):
+	case ok:
 		d = deny(refused.Reason, refused.Message)
 		r.refusedUses(refused.Uses)
 	case errors.Is(err, errTarget):

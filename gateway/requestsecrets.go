@@ -51,8 +51,7 @@ func (r *request) fetchSecrets() *policy.Decision {
 	if r.token != "" {
 		names = []string{r.token} // nothing else leaves
 	}
-	ctx, cancel := r.working()
-	defer cancel()
+	ctx := r.working()
 	r.values = make(map[string]secrets.Value, len(names))
 	for _, name := range names {
 		v, err := r.snap.Secrets.Get(ctx, name)

@@ -20,10 +20,13 @@ type waiting struct {
 	stop func() bool // of the watch of the client
 }
 
-// working returns the context and what ends it.
-func (r *request) working() (context.Context, context.CancelFunc) {
-	w := &waiting{client: r.in.Context(), r: r}
-	return w, w.end
+// working returns the context, which serveRequest ends.
+func (r *request) working() context.Context {
+	w := &r.waits
+	if w.r == nil {
+		w.client, w.r = r.in.Context(), r
+	}
+	return w
 }
 
 // Deadline implements context.Context: there is none.

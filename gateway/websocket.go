@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -30,7 +31,7 @@ func upgradeExtendedConnect(out *http.Request) {
 	out.Method = http.MethodGet
 	out.Proto, out.ProtoMajor, out.ProtoMinor = "HTTP/1.1", 1, 1
 	out.Body, out.ContentLength = http.NoBody, 0
-	delete(out.Header, ":protocol")
+	maps.DeleteFunc(out.Header, func(name string, _ []string) bool { return hopByHop(name) || name == ":protocol" })
 	out.Header.Set("Connection", "Upgrade")
 	out.Header.Set("Upgrade", "websocket")
 	out.Header.Set("Sec-Websocket-Key", base64.StdEncoding.EncodeToString(key))
@@ -48,7 +49,7 @@ func switchesToWebSocket(h http.Header) bool {
 type streamHijacker struct{ *answerWriter }
 
 // WriteHeader begins the answer, in the form that the stream has.
-func (h *streamHijacker) WriteHeader(code int) {
+func (h streamHijacker) WriteHeader(code int) {
 	if code == http.StatusSwitchingProtocols {
 		for _, name := range []string{"Connection", "Upgrade", "Sec-Websocket-Accept"} {
 			h.Header().Del(name)
@@ -60,7 +61,7 @@ func (h *streamHijacker) WriteHeader(code int) {
 }
 
 // Hijack takes the stream over.
-func (h *streamHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (h streamHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	stream := &streamConn{w: h.answerWriter}
 	c := newHijackedConn(stream, stream, h.x)
 	h.x.hijack(c)

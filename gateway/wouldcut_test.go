@@ -9,6 +9,12 @@ import (
 	"sallyport/policy"
 )
 
+// allowed is what is open, by what cuts it.
+type allowed func(policy.Decision)
+
+func (f allowed) revoke(d policy.Decision)             { f(d) }
+func (allowed) still(policy.Decision) *policy.Decision { return nil }
+
 // TestWouldCut counts what a new policy denies of what is open, and cuts
 // nothing.
 func TestWouldCut(t *testing.T) {
@@ -16,7 +22,7 @@ func TestWouldCut(t *testing.T) {
 	for _, host := range []string{"kept.test", "gone.test", "gone.test"} {
 		g.live.add(&liveEntry{
 			request: policy.Request{Sandbox: "ci", Stage: policy.StageConn, Host: host, Port: 443, Scheme: policy.HTTPS},
-			cut:     func(policy.Decision) { t.Error("a comparison cut a connection") },
+			of:      allowed(func(policy.Decision) { t.Error("a comparison cut a connection") }),
 		})
 	}
 	set, problems := policy.Compile(policy.Document{Sandboxes: []policy.Sandbox{{Name: "ci",
@@ -50,7 +56,7 @@ func TestNarrowedIsDecidedAgain(t *testing.T) {
 	sb := &identity.Sandbox{Name: "job", ID: "1", Parent: "ci", Policy: "ci", Narrow: narrow}
 	r := sb.Request(policy.StageConn)
 	r.Host, r.Port, r.Scheme = "kept.test", 443, policy.HTTPS
-	g.live.add(&liveEntry{request: r, cut: func(d policy.Decision) { cuts = append(cuts, d.Reason) }})
+	g.live.add(&liveEntry{request: r, of: allowed(func(d policy.Decision) { cuts = append(cuts, d.Reason) })})
 	g.recheck()
 	if n, _ := g.WouldCut(set); len(cuts) != 0 || len(n) != 0 {
 		t.Errorf("before its end: cut %v, would cut %v", cuts, n)

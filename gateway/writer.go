@@ -32,15 +32,16 @@ type answerWriter struct {
 
 // writer returns the writer that goproxy is to write the answer to.
 func (x *exchange) writer() http.ResponseWriter {
-	w := &answerWriter{ResponseWriter: x.r.w, x: x}
+	w := &x.answer
+	*w = answerWriter{ResponseWriter: x.r.w, x: x}
 	if g := x.r.c.guard; g != nil {
 		w.opened, _ = g.Conn.(*clearConn)
 	}
 	if isExtendedConnect(x.r.in) {
-		return &streamHijacker{answerWriter: w}
+		return streamHijacker{w}
 	}
 	if _, ok := x.r.w.(http.Hijacker); ok {
-		return &connHijacker{answerWriter: w}
+		return connHijacker{w}
 	}
 	return w
 }
@@ -191,7 +192,7 @@ func (w *answerWriter) bulk(begun []byte, src io.Reader) (sent int64, err, werr 
 type connHijacker struct{ *answerWriter }
 
 // Hijack takes the connection over.
-func (h *connHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (h connHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := h.x.control.Hijack()
 	if err != nil {
 		return nil, nil, err

@@ -49,10 +49,20 @@ type attemptContext struct {
 
 // Value implements context.Context.
 func (c *attemptContext) Value(key any) any {
-	if _, ok := key.(attemptKey); ok {
-		return c.attempt
+	if a := c.attempt.Value(key); a != nil {
+		return a
 	}
 	return c.Context.Value(key)
+}
+
+// Value returns a for the key by which RoundTrip looks for it in a context, and
+// nil for any other: a context of the caller's own can hold a as WithAttempt's
+// does.
+func (a *Attempt) Value(key any) any {
+	if _, ok := key.(attemptKey); ok {
+		return a
+	}
+	return nil
 }
 
 // WithAttempt says where RoundTrip sends a request, and what it tells of it.
