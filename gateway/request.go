@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -159,8 +158,7 @@ func (x *exchange) still(d policy.Decision) *policy.Decision {
 func (r *request) forward() {
 	x := r.x
 	defer x.cancel(nil)
-	stop := context.AfterFunc(r.in.Context(), x.left)
-	defer stop()
+	defer x.watchClient()()
 	entry := &x.entry
 	*entry = liveEntry{sandboxID: r.c.sandbox.ID, request: r.policyRequest(), of: x}
 	r.g.live.add(entry)

@@ -70,6 +70,7 @@ func (f *front) sleep(fc *frontConn) bool {
 		return false
 	}
 	fc.asleep = true
+	fc.c.leaving.back()
 	_ = fc.c.client.SetReadDeadline(time.Now().Add(fc.c.g.restTime())) // an error comes again from the wait
 	raw := fc.c.client.socket()
 	f.rests.waits.Go(func() { f.await(fc, raw) })

@@ -25,6 +25,9 @@ func (g *Guard) SetReadDeadline(t time.Time) error {
 	return g.Conn.SetReadDeadline(t)
 }
 
+// Called says whether the server has called back the read that it has begun.
+func (g *Guard) Called() bool { return g.called.Load() }
+
 // bound sets the deadline of the next read: one for the whole of a head that
 // has begun, one for each piece of a body. Before a head the server sets it.
 func (g *Guard) bound() error {
