@@ -19,9 +19,11 @@ type exchange struct {
 	r       *request
 	control http.ResponseController // of the sandbox's side
 	cancel  context.CancelCauseFunc // set before anybody else knows of the exchange
+	unwatch func() bool             // of HTTP/2, of watchClient
 	answer  answerWriter
 	body    answerBody
 	looked  lookedInto
+	live    liveMasker
 	entry   liveEntry
 
 	info     upstream.Info

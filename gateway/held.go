@@ -77,14 +77,18 @@ func (x *exchange) masker() *inject.Masker {
 	if x.r.plan == nil || len(x.r.plan.Covered()) == 0 {
 		return nil
 	}
-	live := &liveMasker{x: x}
-	return live.now().Following(live.now)
+	live := &x.live
+	live.x = x
+	live.is = live.now().Following(live.now)
+	return &live.is
 }
 
 // liveMasker gives the masker of the values that are held when it is asked.
 type liveMasker struct {
 	x      *exchange
+	is     inject.Masker // that follows it
 	latest atomic.Pointer[maskerOf]
+	first  maskerOf // as most stay
 }
 
 type maskerOf struct {
@@ -110,6 +114,11 @@ func (l *liveMasker) now() *inject.Masker {
 	if m == nil {
 		m = inject.Nothing()
 	}
-	l.latest.Store(&maskerOf{snap, guard, m})
+	v := &l.first // masker asks before anybody else can
+	if l.latest.Load() != nil {
+		v = &maskerOf{}
+	}
+	*v = maskerOf{snap, guard, m}
+	l.latest.Store(v)
 	return m
 }

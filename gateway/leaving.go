@@ -17,14 +17,21 @@ type leaving struct {
 }
 
 // watchClient has left called once when the client closes its side or breaks
-// off, or has done so, until stop is called.
-func (x *exchange) watchClient() (stop func() bool) {
-	c := x.r.c
-	if c.guard == nil {
-		return context.AfterFunc(x.r.in.Context(), x.left)
+// off, or has done so, until unwatchClient is called.
+func (x *exchange) watchClient() {
+	if c := x.r.c; c.guard != nil {
+		c.leaving.watch(x)
+		return
 	}
-	c.leaving.watch(x)
-	return c.leaving.unwatch
+	x.unwatch = context.AfterFunc(x.r.in.Context(), x.left)
+}
+
+func (x *exchange) unwatchClient() {
+	if c := x.r.c; c.guard != nil {
+		c.leaving.unwatch()
+		return
+	}
+	x.unwatch()
 }
 
 func (l *leaving) watch(x *exchange) {
@@ -37,11 +44,10 @@ func (l *leaving) watch(x *exchange) {
 	}
 }
 
-func (l *leaving) unwatch() bool {
+func (l *leaving) unwatch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.at = nil
-	return !l.gone
 }
 
 // tell is called when nothing more can be read or written.

@@ -158,7 +158,8 @@ func (x *exchange) still(d policy.Decision) *policy.Decision {
 func (r *request) forward() {
 	x := r.x
 	defer x.cancel(nil)
-	defer x.watchClient()()
+	x.watchClient()
+	defer x.unwatchClient()
 	entry := &x.entry
 	*entry = liveEntry{sandboxID: r.c.sandbox.ID, request: r.policyRequest(), of: x}
 	r.g.live.add(entry)

@@ -14,11 +14,14 @@ import (
 // recordDecision writes the request's one decision, and takes over the ID of
 // the record that counts it.
 func (r *request) recordDecision(d policy.Decision, us []inject.Use) error {
-	e := r.event(r.kind(), audit.PhaseDecision)
+	e := r.newEvent(r.kind(), audit.PhaseDecision)
 	e.decide(d)
+	if len(us) == len(e.secrets) {
+		e.Secrets = e.secrets[:0]
+	}
 	e.uses(us)
 	e.refusedAddress(r.refused)
-	err := r.g.record(e)
+	err := r.g.record(&e.event)
 	r.id = e.Req
 	return err
 }
@@ -48,6 +51,7 @@ type requestEvent struct {
 	http     audit.HTTP
 	bytes    audit.Bytes
 	upstream audit.Upstream
+	secrets  [1]audit.SecretUse
 }
 
 // event begins an event about the request.

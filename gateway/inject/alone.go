@@ -14,6 +14,7 @@ const stand = 0x00
 // marked returns text with stand for every placeholder.
 func (s *scan) marked(text string) string {
 	var b strings.Builder
+	b.Grow(len(text))
 	done := 0
 	for {
 		h, ok := s.t.find.next(text, done, s.own)

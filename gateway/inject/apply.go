@@ -140,6 +140,9 @@ func (p *Plan) replace(header, text string, values map[string]secrets.Value) (st
 		if err != nil {
 			return "", err
 		}
+		if done == 0 {
+			b.Grow(len(text) - (h.end - h.start) + len(v))
+		}
 		b.WriteString(text[done:h.start])
 		b.WriteString(v)
 		done = h.end

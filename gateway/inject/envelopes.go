@@ -79,7 +79,7 @@ func (m *Masker) messages(kind envelopeKind, coding string, src io.Reader, hit f
 	}
 	// Over the whole once more: what stands over the bounds of messages is read
 	// by nobody as it is meant, but all of it can be read.
-	return &maskReader{m: m, src: src, hit: hit, firm: firm}
+	return m.whole(&maskReader{}, src, hit, firm)
 }
 
 type envelopeReader struct {

@@ -78,7 +78,8 @@ func TestStreamsFollowRotation(t *testing.T) {
 					whole := tt.wrap(first + second) // its first bytes hold nothing that can be read
 					src.pieces = []string{whole[:10], whole[10:]}
 				}
-				live := m.Following(func() *Masker { return now })
+				followed := m.Following(func() *Masker { return now })
+				live := &followed
 				var r io.Reader
 				trailer := http.Header{"X-Key": {fresh}}
 				if tt.opened != nil {

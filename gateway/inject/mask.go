@@ -33,10 +33,10 @@ func Nothing() *Masker { return &Masker{seek: newSeeker(nil, nil)} }
 // Following returns m for one response. What is read of its body later, of its
 // trailers and its messages is covered by what now returns then; it is never
 // nil, and is the same one when nothing has changed.
-func (m *Masker) Following(now func() *Masker) *Masker {
+func (m *Masker) Following(now func() *Masker) Masker {
 	f := *m
 	f.now = now
-	return &f
+	return f
 }
 
 // latest returns what covers what has come by now.
@@ -98,11 +98,12 @@ func fill(b []byte) {
 // Text returns text with values covered, and calls hit for each.
 func (m *Masker) Text(text string, hit func(name string)) string {
 	found := false
-	b := []byte(text)
-	m.cover(b, func(name string) { found = true; hit(name) })
+	each(m.seek, text, func(_, _, _ int) { found = true })
 	if !found {
-		return text
+		return text // as nearly every one: it is not copied
 	}
+	b := []byte(text)
+	m.cover(b, hit)
 	return string(b)
 }
 
@@ -130,6 +131,12 @@ func (m *Masker) Header(h http.Header, hit func(name, header string)) {
 // called for each value, from Read.
 func (m *Masker) Reader(src io.Reader, hit func(name string)) io.Reader {
 	return &maskReader{m: m, src: src, hit: hit}
+}
+
+// whole makes r Reader of the whole of a body; firm is that of a maskReader.
+func (m *Masker) whole(r *maskReader, src io.Reader, hit func(name string), firm bool) io.Reader {
+	*r = maskReader{m: m, src: src, hit: hit, firm: firm}
+	return r
 }
 
 // part is Reader for a part of a representation: pieces of a value at its

@@ -124,10 +124,41 @@ func (t *Table) Plan(in Input) (*Plan, *Refusal) {
 		return t.empty, nil // every other change has a use
 	}
 	slices.Sort(s.names)
-	return &Plan{
+	s.room().Plan = Plan{
 		table: t, own: s.own, edits: s.edits, path: s.pathWas, query: s.queryEdit,
 		uses: s.uses.sorted(), secrets: slices.Compact(s.names), trailer: s.trailer, body: s.bodyCheck, messages: s.later, covered: covered, resigned: s.resigned, form: form, client: s.client,
-	}, nil
+	}
+	return &s.roomy.Plan, nil
+}
+
+// roomyPlan is a Plan with room for what most plans have: one secret in one line
+// of one header.
+type roomyPlan struct {
+	Plan
+	names [1]string
+	uses  [1]Use
+	edits [1]edit
+	was   [1]string
+	fates [1]fate
+}
+
+func (s *scan) room() *roomyPlan {
+	if s.roomy == nil {
+		s.roomy = &roomyPlan{}
+	}
+	return s.roomy
+}
+
+// inject notes that the value of a secret is put in.
+func (s *scan) inject(u Use) {
+	if s.names == nil {
+		s.names = s.room().names[:0]
+	}
+	if s.uses == nil {
+		s.uses = s.room().uses[:0]
+	}
+	s.names = append(s.names, u.Name)
+	s.uses.add(u)
 }
 
 // covered returns the secrets that the request's host may have been given.
@@ -161,7 +192,14 @@ func (s *scan) edit(name string, lines []string) *edit {
 	if e := s.edited(name); e != nil {
 		return e
 	}
-	s.edits = append(s.edits, edit{name: name, was: slices.Clone(lines), fate: make([]fate, len(lines))})
+	e := edit{name: name}
+	if s.edits == nil && len(lines) == 1 {
+		r := s.room()
+		s.edits, e.was, e.fate = r.edits[:0], append(r.was[:0], lines...), r.fates[:]
+	} else {
+		e.was, e.fate = slices.Clone(lines), make([]fate, len(lines))
+	}
+	s.edits = append(s.edits, e)
 	return &s.edits[len(s.edits)-1]
 }
 
@@ -247,8 +285,7 @@ func (s *scan) setAll(header http.Header) {
 			continue
 		}
 		e.set = c
-		s.names = append(s.names, n)
-		s.uses.add(Use{Name: n, Place: "header " + c.set, Action: Injected})
+		s.inject(Use{Name: n, Place: s.t.name(place{kind: inHeader, header: c.set}), Action: Injected})
 	}
 }
 

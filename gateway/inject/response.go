@@ -55,8 +55,10 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 		return errShortPart
 	case partial:
 		body.Reader = m.part(resp.Body, inBody, func(name string) { hit(name, EdgeOfRange) })
+	case (code == "" || code == "identity") && kind == noEnvelopes:
+		body.Reader = m.whole(&body.whole, resp.Body, inBody, resp.ContentLength > 0)
 	case code == "" || code == "identity":
-		body.Reader, body.gathers = m.messages(kind, packed, resp.Body, inBody, resp.ContentLength > 0), kind != noEnvelopes
+		body.Reader, body.gathers = m.messages(kind, packed, resp.Body, inBody, resp.ContentLength > 0), true
 		if packed != "" {
 			resp.ContentLength = -1
 			resp.Header.Del("Content-Length")
@@ -110,6 +112,8 @@ type maskedBody struct {
 	src     io.Closer
 	hit     func(name, place string)
 	gathers bool
+
+	whole maskReader // Reader, where that is all that is done
 }
 
 // Gathers says whether a read of the body of an answer that Response has changed

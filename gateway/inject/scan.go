@@ -13,6 +13,7 @@ type scan struct {
 	t       *Table
 	in      Input
 	own     map[string]*credential // shaped placeholders of the sandbox
+	roomy   *roomyPlan             // nil: there is nothing to do yet
 	injects bool                   // a secret of the rule is approved for the host
 
 	edits     []edit
@@ -73,6 +74,16 @@ func (p place) String() string {
 	}
 	return [...]string{"method", "host", "userinfo", "path", "query", "header name",
 		inBody: "body", inWebSocket: "websocket message", inOther: ""}[p.kind]
+}
+
+// name is p.String, which it does not make anew where a secret may stand.
+func (t *Table) name(p place) string {
+	if p.kind == inHeader {
+		if text, ok := t.places[p.header]; ok {
+			return text
+		}
+	}
+	return p.String()
 }
 
 // plain says whether a name that the sandbox chose may stand in a record.
@@ -202,7 +213,7 @@ func (s *scan) judge(h hit, p place, text string) found {
 		return s.withhold(u, policy.PlaceholderLeak, "the "+p.String()+" holds a placeholder that is not this sandbox's")
 	}
 	c := h.cred
-	u := Use{Name: c.name, Place: p.String(), Action: Injected}
+	u := Use{Name: c.name, Place: s.t.name(p), Action: Injected}
 	switch {
 	case s.approved(c):
 		if !c.allows(p) {
@@ -212,8 +223,7 @@ func (s *scan) judge(h hit, p place, text string) found {
 			}
 			return s.withhold(u, policy.PlaceholderPlace, message)
 		}
-		s.names = append(s.names, c.name)
-		s.uses.add(u)
+		s.inject(u)
 		return found{swapped: true}
 	case !s.secure() && c.covers(s.in.Host):
 		return s.withhold(u, policy.PlaintextInjection, "the placeholder of "+c.name+" in the "+u.Place+" is replaced only over HTTPS that the gateway intercepts")

@@ -43,6 +43,7 @@ type Secret struct {
 type Table struct {
 	creds      map[string]*credential // by name
 	credential map[string]bool        // the usual credential headers, canonical
+	places     map[string]string      // headers where a secret may stand, as records name them
 	params     map[string]bool        // the usual credential parameters, as paramKey has them
 	find       finder
 	owners     *owners
@@ -80,6 +81,7 @@ func NewTable(list []Secret, sandboxes []string, key []byte) *Table {
 		credential: headerSet(CredentialHeaders()),
 		key:        slices.Clone(key),
 		params:     make(map[string]bool),
+		places:     make(map[string]string),
 		empty:      &Plan{},
 	}
 	for _, p := range CredentialParams() {
@@ -103,6 +105,12 @@ func NewTable(list []Secret, sandboxes []string, key []byte) *Table {
 			c.set = "" // there is nothing to set
 		}
 		t.creds[s.Name] = c
+		for name := range c.headers {
+			t.places[name] = place{kind: inHeader, header: name}.String()
+		}
+	}
+	for name := range t.credential {
+		t.places[name] = place{kind: inHeader, header: name}.String()
 	}
 	t.keys = newKeys()
 	t.find = newFinder(t.creds, t.key)
