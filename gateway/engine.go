@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/elazarl/goproxy"
@@ -14,7 +15,10 @@ import (
 // engine carries an admitted request upstream and its answer back. It is
 // goproxy's filters, round trip and copy; the connection, its limits and the
 // names are the front's, which goproxy's own interception has no say in.
-type engine struct{ proxy *goproxy.ProxyHttpServer }
+type engine struct {
+	proxy *goproxy.ProxyHttpServer
+	brief url.URL // absolute; what goproxy logs of a request before it asks the filters
+}
 
 func newEngine(log hclog.Logger) *engine {
 	p := goproxy.NewProxyHttpServer()
@@ -32,6 +36,7 @@ func newEngine(log hclog.Logger) *engine {
 		if x == nil { // the last word: what nobody admitted is denied
 			return r, goproxy.NewResponse(r, "text/plain", http.StatusForbidden, "sallyport: not an admitted request\n")
 		}
+		r.URL = &x.r.url
 		ctx.UserData, ctx.RoundTripper = x, x
 		return r, nil
 	})
@@ -42,11 +47,13 @@ func newEngine(log hclog.Logger) *engine {
 		}
 		return x.response(resp, ctx.Error)
 	})
-	return &engine{p}
+	return &engine{p, url.URL{Scheme: "https"}}
 }
 
-// run serves x with out, the request as it is to leave.
+// run serves x with out, the request as it is to leave. Goproxy writes the URL
+// down to log it even where it logs nothing, so that it gets it after that.
 func (e *engine) run(x *exchange, out *http.Request) {
+	out.URL = &e.brief
 	e.proxy.ServeHTTP(x.writer(), out)
 	x.finish()
 }

@@ -19,7 +19,9 @@ import (
 func (x *exchange) outgoing() (*http.Request, error) {
 	r := x.r
 	out := r.in.WithContext(x.context()) // a copy
-	out.Header = copyOf(r.header)
+	if out.Header = r.header; r.changesHeader() {
+		out.Header = copyOf(r.header)
+	}
 	out.RequestURI = "" // as net/http wants it of who asks
 	out.URL = r.outgoingURL()
 	if out.URL.Opaque == "" && out.URL.EscapedPath() != r.path {
@@ -38,7 +40,7 @@ func (x *exchange) outgoing() (*http.Request, error) {
 			out.Body = &requestBody{src: src, x: x, most: most}
 		}
 	}
-	if _, ok := out.Header["User-Agent"]; !ok {
+	if !r.saysAgent() {
 		out.Header["User-Agent"] = nil // absent stays absent
 	}
 	if r.plan == nil {
@@ -57,6 +59,17 @@ func (x *exchange) outgoing() (*http.Request, error) {
 // errTarget refuses a target that would leave as other bytes than those that
 // were decided on.
 var errTarget = errors.New("the request target cannot be sent on as it is")
+
+// changesHeader says whether the header that leaves is another than the one
+// that was decided on, which is not written to.
+func (r *request) changesHeader() bool {
+	return r.plan != nil && !r.plan.Empty() || !r.saysAgent() || isExtendedConnect(r.in)
+}
+
+func (r *request) saysAgent() bool {
+	_, ok := r.header["User-Agent"]
+	return ok
+}
 
 // copyOf returns a header of which fields may be set and taken out; the lines
 // of those that are not are h's.

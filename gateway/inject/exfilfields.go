@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"unicode/utf8"
 )
 
 // look searches a text as it is and percent-decoded once.
@@ -37,8 +38,8 @@ func (o *outgoing) fields(u *uses, kind kind, fields http.Header) {
 // named searches a name, whose case does not survive, and says whether a value
 // is in it.
 func (o *outgoing) named(u *uses, where, name string) bool {
-	if o.name == nil || len(name) < minOutgoing {
-		return false
+	if o.name == nil || len(name) < minOutgoing || len(name) < o.name.shortest && sevenBit(name) {
+		return false // folding, as undoing escapes, makes no text of ASCII longer
 	}
 	found := false
 	look := func(text string) {
@@ -106,4 +107,14 @@ func (g *Guard) trailers(fields http.Header) *Refusal {
 	var u uses
 	g.out.fields(&u, inTrailer, fields)
 	return exfiltration(u)
+}
+
+// sevenBit says whether a text is of ASCII alone.
+func sevenBit(text string) bool {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
