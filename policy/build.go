@@ -11,21 +11,23 @@ import (
 // that it finds, not the first.
 type ruleBuilder struct {
 	c    *compiler
-	out  rule
+	out  shape
+	at   HostPattern
 	src  *Rule // a copy; normalised in place
 	bad  bool
 	deny bool
 }
 
-// build returns nil when the rule has an error.
-func (c *compiler) build(src *Rule, by owner) *rule {
+// build returns nil when the rule has an error. It keeps rules in room.
+func (c *compiler) build(written Rule, by owner, room *[]rule) *rule {
+	src := &written
 	src.Owner = by.title
 	b := ruleBuilder{c: c, src: src, deny: src.Action == ActionDeny}
 	if src.Action > ActionGit {
 		b.fault("rule of %s: unknown action", by.title)
 		return nil
 	}
-	b.out = rule{src: src, owner: by}
+	b.out.owner = by
 	title := ruleTitle(src)
 	b.host(title)
 	b.endpoints(title)
@@ -39,7 +41,22 @@ func (c *compiler) build(src *Rule, by owner) *rule {
 	if b.bad {
 		return nil
 	}
-	return &b.out
+	*room = append(*room, rule{shape: c.shape(src, &b.out), host: b.at, line: src.Pos.Line, column: src.Pos.Column})
+	return &(*room)[len(*room)-1]
+}
+
+// shape returns the one shape of all rules that are like src, which is built if
+// it is the first of them.
+func (c *compiler) shape(src *Rule, built *shape) *shape {
+	c.key = src.appendShape(c.key[:0])
+	have := c.shapes[string(c.key)]
+	if have == nil {
+		have = &shape{}
+		*have = *built
+		have.like = shapeOf(src)
+		c.shapes[string(c.key)] = have
+	}
+	return have
 }
 
 func (b *ruleBuilder) fault(format string, args ...any) {
@@ -78,7 +95,7 @@ func (b *ruleBuilder) host(title string) {
 		b.report(Problem{Summary: fmt.Sprintf("%s: %v", title, err), Hint: hostHint(text)})
 		return
 	}
-	b.out.host, b.src.Host = p, p.String()
+	b.at, b.src.Host = p, p.String()
 }
 
 // hostHint proposes what to write for a host that holds more than a host.
@@ -268,10 +285,10 @@ func (b *ruleBuilder) addresses(title string) {
 	if b.deny && len(b.src.Addresses) > 0 {
 		b.fault("%s: a denial has no addresses", title)
 	}
-	if b.deny || b.out.host.kind != hostExact || !IsIP(b.out.host.name) {
+	if b.deny || b.at.kind != hostExact || !IsIP(b.at.name) {
 		return
 	}
-	addr := netip.MustParseAddr(b.out.host.name)
+	addr := netip.MustParseAddr(b.at.name)
 	if !slices.ContainsFunc(masked, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		b.report(Problem{
 			Summary: title + ": an IP literal needs addresses that hold it",

@@ -40,12 +40,12 @@ func (b *ruleBuilder) inject(title string, ref Ref) {
 		return
 	}
 	s.used = true
-	if b.out.host.kind != hostNone && !s.bad && !s.covers(b.out.host) {
+	if b.at.kind != hostNone && !s.bad && !s.covers(b.at) {
 		b.report(Problem{
 			Related: []Pos{s.src.Pos},
-			Summary: fmt.Sprintf("%s: the hosts of secret %q do not cover %q", title, ref.Name, b.out.host),
+			Summary: fmt.Sprintf("%s: the hosts of secret %q do not cover %q", title, ref.Name, b.at),
 			Detail:  "A secret is sent only to hosts that its own block lists.",
-			Hint:    fmt.Sprintf("add %q to the hosts of secret %q, or drop it from inject", b.out.host, ref.Name),
+			Hint:    fmt.Sprintf("add %q to the hosts of secret %q, or drop it from inject", b.at, ref.Name),
 		})
 	}
 	b.out.inject = append(b.out.inject, ref.Name)

@@ -20,7 +20,7 @@ func (c *compiler) checkCeiling(x *index) {
 	searches := 0
 	for _, r := range c.all {
 		c.yield()
-		if r.src.Action == ActionDeny || c.isOrg(r) || c.idle(r) {
+		if r.like.Action == ActionDeny || c.isOrg(r) || c.idle(r) {
 			continue
 		}
 		above := x.rules(r.host, &m, nil)
@@ -55,15 +55,15 @@ func (c *compiler) orgRules(m *members) []*rule {
 
 func ceilingProblem(r, near *rule, fault string) Problem {
 	p := Problem{
-		Pos:     r.src.Pos,
+		Pos:     r.pos(),
 		Summary: r.title() + ": not covered by the org: " + fault,
 		Detail:  "No rule of the org allows this, and the org has no rule near it.",
 		Hint:    "narrow the rule, or have the org block allow it",
 	}
 	if near != nil {
-		p.Related = []Pos{near.src.Pos}
+		p.Related = []Pos{near.pos()}
 		p.Detail = fmt.Sprintf("The nearest rule of the org is %s", near.title())
-		if at := near.src.Pos.String(); at != "" {
+		if at := near.pos().String(); at != "" {
 			p.Detail += " at " + at
 		}
 		p.Detail += "."
@@ -84,7 +84,7 @@ func beyond(r *rule, above []*rule) string {
 	}
 	for _, end := range r.ends.list {
 		for _, s := range []Scheme{HTTPS, HTTP, TCP} {
-			if !end.schemes.has(s) || r.src.Action == ActionTCP && s != TCP {
+			if !end.schemes.has(s) || r.like.Action == ActionTCP && s != TCP {
 				continue
 			}
 			at := slices.DeleteFunc(slices.Clone(above), func(o *rule) bool { return !o.ends.schemesAt(end.port).has(s) })
@@ -101,8 +101,8 @@ func beyond(r *rule, above []*rule) string {
 
 // outlives reports whether the rule holds as long as another does.
 func (r *rule) outlives(other *rule) bool {
-	return r.src.Expires.IsZero() ||
-		!other.src.Expires.IsZero() && !other.src.Expires.After(r.src.Expires)
+	return r.like.Expires.IsZero() ||
+		!other.like.Expires.IsZero() && !other.like.Expires.After(r.like.Expires)
 }
 
 // beyondAt compares what is said on one port and scheme.
@@ -110,7 +110,7 @@ func beyondAt(r *rule, above []*rule) string {
 	above = slices.DeleteFunc(above, func(o *rule) bool { return !admitsKind(o, r) })
 	switch {
 	case len(above) == 0:
-		return fmt.Sprintf("rule kind %q", r.src.Action.String())
+		return fmt.Sprintf("rule kind %q", r.like.Action.String())
 	case r.relay() != RelayIntercept:
 		return beyondAddresses(r, above)
 	}
@@ -142,13 +142,13 @@ func beyondAt(r *rule, above []*rule) string {
 // admitsKind reports whether an org rule can cover a rule at all. Bytes that
 // nobody looks into need an org rule that says so: allow does not.
 func admitsKind(o, r *rule) bool {
-	switch o.src.Action {
+	switch o.like.Action {
 	case ActionTCP:
 		return true
 	case ActionPassthrough:
-		return r.src.Action != ActionTCP
+		return r.like.Action != ActionTCP
 	case ActionGit:
-		return r.src.Action == ActionGit && o.git.covers(r.git)
+		return r.like.Action == ActionGit && o.git.covers(r.git)
 	case ActionAllow:
 		return r.relay() == RelayIntercept
 	}
@@ -166,13 +166,13 @@ func beyondPaths(r *rule, method string, above []*rule) string {
 		}
 		return "method " + method
 	}
-	webSocket := r.git == nil && !r.src.NoWebSocket && (method == "" || method == "GET")
+	webSocket := r.git == nil && !r.like.NoWebSocket && (method == "" || method == "GET")
 	globs := r.paths
 	if r.git != nil {
 		globs = r.git.globs()
 	}
 	if len(globs) == 0 {
-		if !slices.ContainsFunc(fitting, func(o *rule) bool { return len(o.paths) == 0 && !(webSocket && o.src.NoWebSocket) }) {
+		if !slices.ContainsFunc(fitting, func(o *rule) bool { return len(o.paths) == 0 && !(webSocket && o.like.NoWebSocket) }) {
 			return restOf("any path", fitting, webSocket)
 		}
 		return ""
@@ -187,20 +187,20 @@ func beyondPaths(r *rule, method string, above []*rule) string {
 
 // restOf names WebSocket where that may be all that is not covered.
 func restOf(what string, above []*rule, webSocket bool) string {
-	if webSocket && slices.ContainsFunc(above, func(o *rule) bool { return o.src.NoWebSocket }) {
+	if webSocket && slices.ContainsFunc(above, func(o *rule) bool { return o.like.NoWebSocket }) {
 		return what + " with WebSocket (set websocket = false, or narrow it)"
 	}
 	return what
 }
 
 func coversPath(o, r *rule, g *pathGlob, webSocket bool) bool {
-	if webSocket && o.src.NoWebSocket {
+	if webSocket && o.like.NoWebSocket {
 		return false
 	}
 	if len(o.paths) == 0 {
 		return true
 	}
-	if r.src.EncodedSlash && !o.src.EncodedSlash {
+	if r.like.EncodedSlash && !o.like.EncodedSlash {
 		return false
 	}
 	return slices.ContainsFunc(o.paths, func(p pathGlob) bool { return p.covers(g) })
@@ -209,12 +209,12 @@ func coversPath(o, r *rule, g *pathGlob, webSocket bool) bool {
 // beyondAddresses compares non-public ranges. An org rule that names none
 // leaves them to the rules below it.
 func beyondAddresses(r *rule, above []*rule) string {
-	for _, a := range r.src.Addresses {
+	for _, a := range r.like.Addresses {
 		if !slices.ContainsFunc(above, func(o *rule) bool {
-			if len(o.src.Addresses) == 0 {
+			if len(o.like.Addresses) == 0 {
 				return true
 			}
-			for _, b := range o.src.Addresses {
+			for _, b := range o.like.Addresses {
 				if b.Bits() <= a.Bits() && b.Contains(a.Addr()) {
 					return true
 				}
@@ -234,7 +234,7 @@ func nearestRule(r *rule, among []*rule) *rule {
 	bestDistance := 0
 	for _, o := range among {
 		d := distance(r.host.String(), o.host.String())
-		if o.src.Action != r.src.Action {
+		if o.like.Action != r.like.Action {
 			d++
 		}
 		if best == nil || d < bestDistance || d == bestDistance && o.rank < best.rank {

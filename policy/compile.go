@@ -20,6 +20,8 @@ type compiler struct {
 	org         orgSets
 	broken      map[owner]bool  // owners of rules that have errors
 	used        map[string]bool // groups that somebody uses
+	shapes      map[string]*shape
+	key         []byte // of a shape; room for the next one
 	yield       func()
 }
 
@@ -56,6 +58,7 @@ func CompileYielding(d Document, generation uint64, yield func()) (*Set, []Probl
 		org:       orgSets{groups: map[string]bool{}},
 		broken:    map[owner]bool{},
 		used:      map[string]bool{},
+		shapes:    map[string]*shape{},
 	}
 	if d.Org != nil {
 		c.hostOptions = HostOptions{AnyHost: d.Org.AnyHost, PublicSuffix: d.Org.PublicSuffix}
@@ -117,26 +120,25 @@ func (c *compiler) duplicate(title string, pos, first Pos) {
 	c.report(Problem{Pos: pos, Related: []Pos{first}, Summary: title + ": declared twice", Detail: "The first declaration is at " + first.String() + "."})
 }
 
-// buildRules compiles the rules of one owner. It returns them in normal form
-// and divided into allows and denials.
-func (c *compiler) buildRules(rules []Rule, by owner) (out []Rule, allow, denial *ruleSet) {
-	out = slices.Clone(rules)
+// buildRules compiles the rules of one owner, divided into allows and denials.
+func (c *compiler) buildRules(rules []Rule, by owner) (allow, denial *ruleSet) {
 	allow, denial = c.newSet(), c.newSet()
-	for i := range out {
+	room := make([]rule, 0, len(rules)) // one piece of memory, which stays where it is
+	for i := range rules {
 		c.yield()
-		r := c.build(&out[i], by)
+		r := c.build(rules[i], by, &room)
 		if r == nil {
 			c.broken[by] = true
 			continue
 		}
 		c.all = append(c.all, r)
 		set := allow
-		if r.src.Action == ActionDeny {
+		if r.like.Action == ActionDeny {
 			set = denial
 		}
 		set.rules = append(set.rules, r)
 	}
-	return out, allow, denial
+	return allow, denial
 }
 
 func (c *compiler) newSet() *ruleSet {
@@ -155,7 +157,8 @@ func (c *compiler) readGroups() {
 		}
 		c.checkName(title, src.Name, src.Pos)
 		g := &group{src: &src}
-		src.Rules, g.allow, g.denial = c.buildRules(src.Rules, owner{title: title, group: src.Name})
+		g.allow, g.denial = c.buildRules(src.Rules, owner{title: title, group: src.Name})
+		src.Rules = nil // they stand in the two sets
 		c.groups[src.Name] = g
 	}
 }
@@ -165,7 +168,7 @@ func (c *compiler) readOrg() {
 	if org == nil {
 		return
 	}
-	_, allow, denial := c.buildRules(org.Rules, owner{title: "org"})
+	allow, denial := c.buildRules(org.Rules, owner{title: "org"})
 	c.org.broken = c.broken[owner{title: "org"}]
 	c.org.allows = []setID{allow.id}
 	c.org.denials = []setID{denial.id}
@@ -216,8 +219,8 @@ func (c *compiler) readSandboxes() {
 		if !src.Limits.valid() {
 			c.errorf(src.Pos, "%s: a limit is negative", title)
 		}
-		var allow, denial *ruleSet
-		src.Rules, allow, denial = c.buildRules(src.Rules, owner{title: title, sandbox: src.Name})
+		allow, denial := c.buildRules(src.Rules, owner{title: title, sandbox: src.Name})
+		src.Rules = nil // they stand in the two sets
 		ids := append([]setID{allow.id, denial.id}, c.org.denials...)
 		for _, g := range c.use(title, src.Use) {
 			ids = append(ids, g.allow.id, g.denial.id)
@@ -243,7 +246,7 @@ func (c *compiler) rank() {
 		if compared++; compared%64 == 0 {
 			c.yield()
 		}
-		return comparePos(a.src.Pos, b.src.Pos)
+		return comparePos(a.pos(), b.pos())
 	})
 	for i, r := range order {
 		r.rank = int32(i)

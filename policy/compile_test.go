@@ -280,7 +280,7 @@ func TestSetAccessors(t *testing.T) {
 	if s.Generation() != 9 || s.SHA256() != "abc" || !slices.Equal(s.Sandboxes(), []string{"s1"}) {
 		t.Errorf("generation %d, sha256 %q, sandboxes %v", s.Generation(), s.SHA256(), s.Sandboxes())
 	}
-	rules := s.Sandbox("s1").Rules
+	rules := s.OwnRules("s1")
 	if rules[0].Host != "api.good.test" || rules[0].Owner != `sandbox "s1"` || rules[1].Host != "db.test" || !slices.Equal(rules[1].Ports, []uint16{5432}) {
 		t.Errorf("rules are not in normal form: %+v", rules)
 	}

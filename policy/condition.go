@@ -180,7 +180,7 @@ func (r *rule) conditions() string {
 func (r *rule) conditionWhy(q *query) string {
 	for i := range r.conds {
 		c := &r.conds[i]
-		one := rule{conds: []condition{*c}}
+		one := rule{shape: &shape{conds: []condition{*c}}}
 		if c.header && one.headersFit(q.Header) || !c.header && one.queryFits(q.Query) {
 			continue
 		}

@@ -43,7 +43,7 @@ type reversedRule struct {
 func (f *conflictFinder) sandbox(sb *sandbox) {
 	for _, id := range sb.members.ids {
 		for _, r := range f.c.sets[id].rules {
-			if r.src.Action == ActionTCP || r.src.Action == ActionPassthrough {
+			if r.like.Action == ActionTCP || r.like.Action == ActionPassthrough {
 				for _, other := range f.overlapping(r, &sb.members) {
 					f.compare(r, other)
 				}
@@ -53,7 +53,7 @@ func (f *conflictFinder) sandbox(sb *sandbox) {
 }
 
 func (f *conflictFinder) compare(r, other *rule) {
-	if other.src.Action == ActionDeny || other.relay() == r.relay() {
+	if other.like.Action == ActionDeny || other.relay() == r.relay() {
 		return
 	}
 	pair := [2]*rule{r, other}
@@ -70,8 +70,8 @@ func (f *conflictFinder) compare(r, other *rule) {
 		}
 		first, second := pair[0], pair[1]
 		f.c.report(Problem{
-			Pos:     second.src.Pos,
-			Related: []Pos{first.src.Pos},
+			Pos:     second.pos(),
+			Related: []Pos{first.pos()},
 			Summary: fmt.Sprintf("%s: conflicts with %s on port %d", second.title(), first.title(), end.port),
 			Detail:  "A connection is either opened and each request decided, or relayed unopened; it cannot be both.",
 			Hint:    "use one kind of rule for this host and port",

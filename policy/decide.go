@@ -42,7 +42,7 @@ func (s *Set) decide(q *query, m *members) Decision {
 	rules := s.index.rules(HostPattern{kind: hostExact, name: q.Host}, m, room[:0])
 	q.pathed = looksAtPaths(q, rules)
 	if denial := namedDenial(q, rules); denial != nil {
-		return Decision{Reason: HostDenied, Message: deniedMessage(q, denial.src), Rule: denial.src}
+		return Decision{Reason: HostDenied, Message: deniedMessage(q, denial.source()), Rule: denial.source()}
 	}
 	if q.Stage == StageRequest && !forwardable(q.Method) && anyAllow(rules) {
 		return Decision{Reason: MethodNotAllowed, Message: denialMessage(MethodNotAllowed, q)}
@@ -74,7 +74,7 @@ func gather(q *query, rules []*rule) admission {
 	var a admission
 	partial := hasPartialDenial(q, rules)
 	for _, r := range rules {
-		if r.src.Action == ActionDeny {
+		if r.like.Action == ActionDeny {
 			continue
 		}
 		if o := r.fit(q); o.whole() == no {
@@ -100,7 +100,7 @@ func gather(q *query, rules []*rule) admission {
 			a.rule = r
 		}
 		a.inject = joinNames(a.inject, r.inject)
-		a.addresses = joinPrefixes(a.addresses, r.src.Addresses)
+		a.addresses = joinPrefixes(a.addresses, r.like.Addresses)
 	}
 	return a
 }
@@ -109,12 +109,12 @@ func (s *Set) allow(q *query, a *admission) Decision {
 	d := Decision{
 		Verdict:   Allow,
 		Reason:    RuleAllow,
-		Rule:      a.rule.src,
+		Rule:      a.rule.source(),
 		Addresses: a.addresses,
 		Metadata:  s.metadata,
 	}
 	switch {
-	case a.rule.src.Action == ActionPassthrough:
+	case a.rule.like.Action == ActionPassthrough:
 		d.Reason = PassthroughAllow
 	case a.rule.owner.group != "":
 		d.Reason = GroupAllow
@@ -181,7 +181,7 @@ func looksAtPaths(q *query, rules []*rule) bool {
 
 func anyAllow(rules []*rule) bool {
 	for _, r := range rules {
-		if r.src.Action != ActionDeny {
+		if r.like.Action != ActionDeny {
 			return true
 		}
 	}

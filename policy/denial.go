@@ -5,7 +5,7 @@ package policy
 func namedDenial(q *query, rules []*rule) *rule {
 	var named *rule
 	for _, r := range rules {
-		if r.src.Action == ActionDeny && r.beats(named) && r.fit(q).whole() == yes {
+		if r.like.Action == ActionDeny && r.beats(named) && r.fit(q).whole() == yes {
 			named = r
 		}
 	}
@@ -20,7 +20,7 @@ func hasPartialDenial(q *query, rules []*rule) bool {
 		return false
 	}
 	for _, r := range rules {
-		if r.src.Action == ActionDeny && r.unseen() == yes && r.fit(q).whole() == maybe {
+		if r.like.Action == ActionDeny && r.unseen() == yes && r.fit(q).whole() == maybe {
 			return true
 		}
 	}
@@ -46,7 +46,7 @@ func possibleDenial(port uint16, allow *rule, rules []*rule) *rule {
 	relayed := allow.ends.schemesAt(port)
 	var named *rule
 	for _, r := range rules {
-		if r.src.Action == ActionDeny && r.beats(named) && r.ends.schemesAt(port)&relayed != 0 {
+		if r.like.Action == ActionDeny && r.beats(named) && r.ends.schemesAt(port)&relayed != 0 {
 			named = r
 		}
 	}
@@ -82,7 +82,7 @@ func deniedWhole(q *query, allow *rule, rules []*rule) *rule {
 func denialOf(port uint16, s Scheme, rules []*rule) *rule {
 	var named *rule
 	for _, r := range rules {
-		if r.src.Action == ActionDeny && r.unseen() == yes && r.ends.schemesAt(port).has(s) && r.beats(named) {
+		if r.like.Action == ActionDeny && r.unseen() == yes && r.ends.schemesAt(port).has(s) && r.beats(named) {
 			named = r
 		}
 	}
@@ -95,11 +95,11 @@ func refuse(q *query, rules []*rule, a *admission) Decision {
 	reason, named := reasonOf(q, rules, a)
 	d := Decision{Reason: reason}
 	if named != nil {
-		d.Rule = named.src
+		d.Rule = named.source()
 	}
 	switch {
 	case reason == HostDenied:
-		d.Message = deniedMessage(q, named.src)
+		d.Message = deniedMessage(q, named.source())
 	case named != nil && (reason == UninspectableBody || reason == MethodNotAllowed):
 		_, d.Message = named.bodyDenial(q)
 	default:
@@ -118,7 +118,7 @@ func reasonOf(q *query, rules []*rule, a *admission) (Reason, *rule) {
 	f := failures{}
 	for _, r := range rules {
 		switch {
-		case r.src.Action == ActionDeny:
+		case r.like.Action == ActionDeny:
 		case r.expired(q.Now):
 			if r.beats(f.lapsed) {
 				f.lapsed = r
@@ -153,7 +153,7 @@ func (f *failures) add(r *rule, o outcome) {
 	f.scheme = true
 	f.method = f.method || o.method != no
 	f.path = f.path || o.path != no
-	f.slash = f.slash || r.src.EncodedSlash
+	f.slash = f.slash || r.like.EncodedSlash
 	if o.push && r.beats(f.push) {
 		f.push = r
 	}

@@ -207,7 +207,7 @@ func (d *differ) touched(a, b *side) []HostPattern {
 	if a.s.metadata != b.s.metadata {
 		for _, s := range []*side{a, b} {
 			for _, r := range s.s.rulesIn(&s.members) {
-				if len(r.src.Addresses) > 0 {
+				if len(r.like.Addresses) > 0 {
 					out = append(out, r.host)
 				}
 			}

@@ -85,7 +85,7 @@ func sameValues(g *grid, v variant, r Request) bool {
 				if line == "z" {
 					c.values = nil
 				}
-				one := rule{conds: []condition{c}}
+				one := rule{shape: &shape{conds: []condition{c}}}
 				if one.headersFit(v.header) != one.headersFit(r.Header) {
 					return false
 				}

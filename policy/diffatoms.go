@@ -135,7 +135,7 @@ func (d *differ) print(r *rule) string {
 	if r.git != nil {
 		git = fmt.Sprint(r.git.String(), r.git.write)
 	}
-	s := r.src
+	s := r.source()
 	p := fmt.Sprintf("%d|%s|%v%v|%v%q|%q|%s|%q|%v|%v|%v%v%v%v%v|%v|%s|%s", s.Action, r.host, ends, r.ends.everyone, r.methods.any, methods, paths, git,
 		r.inject, s.Addresses, s.Expires.UnixNano(), s.NoWebSocket, s.EncodedSlash, s.Foreign, s.OnLeakPass, s.NoScrub, s.Limits, r.conditions(), r.body)
 	d.prints[r] = p

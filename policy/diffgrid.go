@@ -64,9 +64,9 @@ func newGrid(host string, rules []*rule) (*grid, error) {
 			methods["POST"] = true
 			g.bodies = append(g.bodies, r.body)
 		}
-		slash = slash || r.src.EncodedSlash
-		params = params || r.src.Action == ActionDeny && len(r.paths) > 0
-		ws = ws || r.src.NoWebSocket || !r.methods.any
+		slash = slash || r.like.EncodedSlash
+		params = params || r.like.Action == ActionDeny && len(r.paths) > 0
+		ws = ws || r.like.NoWebSocket || !r.methods.any
 	}
 	if ws {
 		methods["GET"] = true

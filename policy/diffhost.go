@@ -71,7 +71,7 @@ func (c *Change) timeless() string {
 func (d *differ) times(rules []*rule) []time.Time {
 	out := []time.Time{d.now}
 	for _, r := range rules {
-		if e := r.src.Expires; !e.IsZero() && e.After(d.now) {
+		if e := r.like.Expires; !e.IsZero() && e.After(d.now) {
 			out = append(out, e)
 		}
 	}

@@ -98,8 +98,8 @@ func (s *Set) fits(r *Request, m *members) []RuleFit {
 		switch {
 		case a == b:
 			return 0
-		case a.src.Action == ActionDeny != (b.src.Action == ActionDeny):
-			return cmp.Compare(a.src.Action, b.src.Action) // denials first
+		case a.like.Action == ActionDeny != (b.like.Action == ActionDeny):
+			return cmp.Compare(a.like.Action, b.like.Action) // denials first
 		case a.beats(b):
 			return -1
 		}
@@ -123,14 +123,14 @@ func (s *Set) near(host string, m *members) []RuleFit {
 	}
 	var list []candidate
 	for _, r := range s.rulesIn(m) {
-		if r.src.Action != ActionDeny && !r.host.Match(host) && len(list) < 10_000 {
+		if r.like.Action != ActionDeny && !r.host.Match(host) && len(list) < 10_000 {
 			list = append(list, candidate{r, distance(host, r.host.name)})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(a.distance, b.distance) })
 	var out []RuleFit
 	for _, c := range list[:min(maxNear, len(list))] {
-		out = append(out, RuleFit{Rule: c.r.src, Matcher: "host", Why: hostWhy(host, c.r.host)})
+		out = append(out, RuleFit{Rule: c.r.source(), Matcher: "host", Why: hostWhy(host, c.r.host)})
 	}
 	return out
 }
@@ -147,9 +147,9 @@ func hostWhy(host string, p HostPattern) string {
 
 // explain matches a rule for the request's host and says what failed first.
 func (r *rule) explain(q *query) RuleFit {
-	f := RuleFit{Rule: r.src}
+	f := RuleFit{Rule: r.source()}
 	o := r.fit(q)
-	relays := q.Stage == StageRequest && r.relay() != RelayIntercept && r.src.Action != ActionDeny
+	relays := q.Stage == StageRequest && r.relay() != RelayIntercept && r.like.Action != ActionDeny
 	switch {
 	case o.port == no:
 		f.Matcher, f.Why = "port", fmt.Sprintf("port %d is not %s", q.Port, oneOfPorts(&r.ends))
@@ -172,7 +172,7 @@ func (r *rule) explain(q *query) RuleFit {
 	case o.upgrade == no:
 		f.Matcher, f.Why = "websocket", "the rule says websocket = false"
 	case r.expired(q.Now):
-		f.Matcher, f.Why = "expires", "it expired on "+dateText(r.src)
+		f.Matcher, f.Why = "expires", "it expired on "+dateText(r.source())
 	default:
 		f.Matches = true
 	}
@@ -180,7 +180,7 @@ func (r *rule) explain(q *query) RuleFit {
 }
 
 func (r *rule) methodWhy(q *query) string {
-	if !forwardable(q.Method) && r.src.Action != ActionDeny {
+	if !forwardable(q.Method) && r.like.Action != ActionDeny {
 		return "method " + q.Method + " is never forwarded"
 	}
 	if r.git != nil {
@@ -190,7 +190,7 @@ func (r *rule) methodWhy(q *query) string {
 }
 
 func (r *rule) pathWhy(q *query) string {
-	if q.ambiguous && r.src.Action != ActionDeny {
+	if q.ambiguous && r.like.Action != ActionDeny {
 		if q.path.slash {
 			return "the path holds an encoded slash, and the rule does not say encoded_slash = true"
 		}

@@ -1,7 +1,7 @@
 package policy
 
 import (
-	"cmp"
+	"hash/maphash"
 	"slices"
 	"strings"
 )
@@ -39,77 +39,125 @@ func (m *members) has(id setID) bool {
 	return int(id/64) < len(m.bits) && m.bits[id/64]&(1<<(id%64)) != 0
 }
 
-// index finds the rules for a host, over all sets, by map lookups alone: one
-// for the host and one for each name above it.
+// index finds the rules for a host, over all sets, by lookups alone: one for
+// the host and one for each name above it. It is a few large tables, of which
+// only one has pointers, and not a map of small objects: the collector of
+// garbage follows each of those, again and again, while traffic flows.
 type index struct {
-	exact  map[string]*entry
-	suffix map[string]*entry // "a.example" for "*.a.example"
-	any    *entry
+	order []*rule // by pattern; those of one pattern by set, ascending
+	sets  []setID // of each of order
+	slots []run   // of the patterns, by hash; a power of two, at least half of it empty
+	seed  maphash.Seed
+	any   run
 }
 
-// entry is the rules of one pattern, by set, ascending.
-type entry struct {
-	sets []ruleSet
-}
+// run is where in order the rules of one pattern stand.
+type run struct{ from, to uint32 }
+
+func (k run) empty() bool { return k.from == k.to }
 
 func newIndex(sets []*ruleSet, yield func()) *index {
-	x := &index{exact: map[string]*entry{}, suffix: map[string]*entry{}}
-	for _, set := range sets { // ascending, so that each entry's are
-		yield()
-		for _, r := range set.rules {
-			x.entryFor(r.host).add(set.id, r)
-		}
+	x := &index{seed: maphash.MakeSeed()}
+	runs := x.arrange(sets, yield)
+	x.share(runs)
+	size := 1
+	for size < 2*len(runs) {
+		size *= 2
 	}
+	x.slots = make([]run, max(2, size))
+	for _, k := range runs {
+		i := x.slot(x.order[k.from].host)
+		x.slots[i] = k
+	}
+	x.any = x.find(hostAny, "")
 	return x
 }
 
-func (x *index) entryFor(p HostPattern) *entry {
-	switch p.kind {
-	case hostExact:
-		return entryIn(x.exact, p.name)
-	case hostSuffix:
-		return entryIn(x.suffix, p.name)
+// arrange puts the rules in order and returns the run of each pattern.
+func (x *index) arrange(sets []*ruleSet, yield func()) []run {
+	var runs []run
+	var of []uint32 // pattern of each rule
+	number := map[HostPattern]uint32{}
+	for _, set := range sets {
+		yield()
+		for _, r := range set.rules {
+			n, ok := number[r.host]
+			if !ok {
+				n = uint32(len(runs))
+				number[r.host], runs = n, append(runs, run{})
+			}
+			runs[n].to++
+			of = append(of, n)
+		}
 	}
-	if x.any == nil {
-		x.any = &entry{}
+	at := uint32(0)
+	for i, k := range runs {
+		runs[i] = run{at, at}
+		at += k.to
 	}
-	return x.any
+	x.order, x.sets = make([]*rule, len(of)), make([]setID, len(of))
+	for _, set := range sets { // ascending, so that each run is
+		yield()
+		for _, r := range set.rules {
+			k := &runs[of[0]]
+			x.order[k.to], x.sets[k.to] = r, set.id
+			k.to++
+			of = of[1:]
+		}
+	}
+	return runs
 }
 
-func entryIn(m map[string]*entry, name string) *entry {
-	e := m[name]
-	if e == nil {
-		e = &entry{}
-		m[name] = e
+// share has all names stand in one text, each once.
+func (x *index) share(runs []run) {
+	var text strings.Builder
+	for _, k := range runs {
+		text.WriteString(x.order[k.from].host.name)
 	}
-	return e
+	rest := text.String()
+	for _, k := range runs {
+		n := len(x.order[k.from].host.name)
+		for _, r := range x.order[k.from:k.to] {
+			r.host.name = rest[:n]
+		}
+		rest = rest[n:]
+	}
 }
 
-func (e *entry) add(id setID, r *rule) {
-	if n := len(e.sets); n == 0 || e.sets[n-1].id != id {
-		e.sets = append(e.sets, ruleSet{id: id})
+// slot is where a pattern stands or, if there is no rule of it, would.
+func (x *index) slot(p HostPattern) int {
+	mask := len(x.slots) - 1
+	for i := int(maphash.String(x.seed, p.name)) + int(p.kind); ; i++ {
+		if k := x.slots[i&mask]; k.empty() || x.order[k.from].host == p {
+			return i & mask
+		}
 	}
-	last := &e.sets[len(e.sets)-1]
-	last.rules = append(last.rules, r)
 }
 
-// collect appends the rules of the members to out. A nil entry has none.
-func (e *entry) collect(m *members, out []*rule) []*rule {
-	if e == nil {
-		return out
-	}
-	if len(e.sets) <= len(m.ids) {
-		for i := range e.sets {
-			if m.has(e.sets[i].id) {
-				out = append(out, e.sets[i].rules...)
+// find returns the rules of one pattern.
+func (x *index) find(kind hostKind, name string) run {
+	return x.slots[x.slot(HostPattern{kind: kind, name: name})]
+}
+
+// scanShare is how many rules of a run are looked at for each member rather
+// than the member's searched.
+const scanShare = 8
+
+// collect appends the rules of the members to out.
+func (x *index) collect(k run, m *members, out []*rule) []*rule {
+	sets, rules := x.sets[k.from:k.to], x.order[k.from:k.to]
+	if len(sets) <= scanShare*len(m.ids) {
+		for i, id := range sets {
+			if m.has(id) {
+				out = append(out, rules[i])
 			}
 		}
 		return out
 	}
 	for _, id := range m.ids {
-		i, ok := slices.BinarySearchFunc(e.sets, id, func(s ruleSet, id setID) int { return cmp.Compare(s.id, id) })
-		if ok {
-			out = append(out, e.sets[i].rules...)
+		i, _ := slices.BinarySearch(sets, id)
+		for ; i < len(sets) && sets[i] == id; i++ {
+			out = append(out, rules[i])
 		}
 	}
 	return out
@@ -119,20 +167,20 @@ func (e *entry) collect(m *members, out []*rule) []*rule {
 // or a wildcard. It does not allocate while out has room.
 func (x *index) rules(p HostPattern, m *members, out []*rule) []*rule {
 	if p.kind == hostExact {
-		out = x.exact[p.name].collect(m, out)
+		out = x.collect(x.find(hostExact, p.name), m, out)
 		if IsIP(p.name) {
 			return x.anyForLiteral(m, out)
 		}
 	} else if p.kind == hostSuffix {
-		out = x.suffix[p.name].collect(m, out)
+		out = x.collect(x.find(hostSuffix, p.name), m, out)
 	}
 	for name := p.name; ; {
 		i := strings.IndexByte(name, '.')
 		if i < 0 {
-			return x.any.collect(m, out)
+			return x.collect(x.any, m, out)
 		}
 		name = name[i+1:]
-		out = x.suffix[name].collect(m, out)
+		out = x.collect(x.find(hostSuffix, name), m, out)
 	}
 }
 
@@ -140,10 +188,10 @@ func (x *index) rules(p HostPattern, m *members, out []*rule) []*rule {
 // but who denies everything means these too.
 func (x *index) anyForLiteral(m *members, out []*rule) []*rule {
 	n := len(out)
-	out = x.any.collect(m, out)
+	out = x.collect(x.any, m, out)
 	keep := out[:n]
 	for _, r := range out[n:] {
-		if r.src.Action == ActionDeny {
+		if r.like.Action == ActionDeny {
 			keep = append(keep, r)
 		}
 	}

@@ -145,19 +145,13 @@ func checkStageLaw(s *Set) error {
 // checkLastStage holds that nothing is maybe once everything is known.
 func checkLastStage(s *Set) error {
 	for _, id := range s.sandboxes["s1"].members.ids {
-		for _, x := range []map[string]*entry{s.index.exact, s.index.suffix, {"": s.index.any}} {
-			for _, e := range x {
-				if e == nil {
-					continue
-				}
-				for _, set := range e.sets {
-					if set.id != id {
-						continue
-					}
-					if err := neverMaybe(set.rules); err != nil {
-						return err
-					}
-				}
+		byPattern := map[HostPattern][]*rule{}
+		for _, r := range s.sets[id].rules {
+			byPattern[r.host] = append(byPattern[r.host], r)
+		}
+		for _, rules := range byPattern {
+			if err := neverMaybe(rules); err != nil {
+				return err
 			}
 		}
 	}
@@ -361,7 +355,7 @@ func TestCeilingIsSound(t *testing.T) {
 // opaqueCeiling reports whether the org relays the host and port unopened.
 func opaqueCeiling(s *Set, r Request) bool {
 	for _, x := range s.index.rules(HostPattern{kind: hostExact, name: r.Host}, s.ceiling, nil) {
-		if x.relay() != RelayIntercept && x.src.Action != ActionDeny && (r.Stage == StageName || x.ends.hasPort(r.Port)) {
+		if x.relay() != RelayIntercept && x.like.Action != ActionDeny && (r.Stage == StageName || x.ends.hasPort(r.Port)) {
 			return true
 		}
 	}

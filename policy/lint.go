@@ -58,7 +58,7 @@ type scope struct {
 func (s *Set) scopes() []scope {
 	var out []scope
 	for _, set := range s.sets {
-		if len(set.rules) == 0 || set.rules[0].src.Action == ActionDeny {
+		if len(set.rules) == 0 || set.rules[0].like.Action == ActionDeny {
 			continue
 		}
 		by := set.rules[0].owner
@@ -102,14 +102,14 @@ func (l *linter) scope(sc scope) {
 			around = around[:maxCompare]
 		}
 		if by := deniedByAny(r, around); by != nil && !sc.org {
-			l.warn(Problem{Pos: r.src.Pos, Related: []Pos{by.src.Pos},
+			l.warn(Problem{Pos: r.pos(), Related: []Pos{by.pos()},
 				Summary: r.title() + ": can never allow anything",
 				Detail:  fmt.Sprintf("All of it is denied by %s.", by.title()),
 				Hint:    "remove one of the two"})
 			continue
 		}
 		if by := shadow(r, around); by != nil {
-			l.warn(Problem{Pos: r.src.Pos, Related: []Pos{by.src.Pos},
+			l.warn(Problem{Pos: r.pos(), Related: []Pos{by.pos()},
 				Summary: r.title() + ": adds nothing",
 				Detail:  fmt.Sprintf("All of it is allowed by %s.", by.title()),
 				Hint:    "remove it, or narrow the other"})
@@ -118,17 +118,17 @@ func (l *linter) scope(sc scope) {
 }
 
 func (l *linter) expiry(r *rule) {
-	at := r.src.Expires
+	at := r.like.Expires
 	if l.o.Now.IsZero() || at.IsZero() {
 		return
 	}
 	left := at.Sub(l.o.Now)
 	switch {
 	case left <= 0:
-		l.warn(Problem{Pos: r.src.Pos, Summary: r.title() + ": has expired", Detail: "It is void since " + dateText(r.src) + ".",
+		l.warn(Problem{Pos: r.pos(), Summary: r.title() + ": has expired", Detail: "It is void since " + dateText(r.source()) + ".",
 			Hint: "remove it, or give it a new date"})
 	case left <= l.o.Within:
-		l.warn(Problem{Pos: r.src.Pos, Summary: r.title() + ": expires soon", Detail: "It is void from " + dateText(r.src) + " on.",
+		l.warn(Problem{Pos: r.pos(), Summary: r.title() + ": expires soon", Detail: "It is void from " + dateText(r.source()) + " on.",
 			Hint: "remove it, or give it a new date"})
 	}
 }
@@ -138,7 +138,7 @@ func (l *linter) suffix(r *rule) {
 		return
 	}
 	if ps, _ := publicsuffix.PublicSuffix(r.host.name); ps == r.host.name {
-		l.warn(Problem{Pos: r.src.Pos, Summary: r.title() + ": a wildcard under a public suffix",
+		l.warn(Problem{Pos: r.pos(), Summary: r.title() + ": a wildcard under a public suffix",
 			Detail: fmt.Sprintf("Anybody can register a name below %s.", r.host.name),
 			Hint:   "name the hosts that are meant"})
 	}
@@ -172,7 +172,7 @@ func (l *linter) beyondOrg(group string) {
 			continue
 		}
 		for _, r := range set.rules {
-			if r.src.Action == ActionDeny {
+			if r.like.Action == ActionDeny {
 				continue
 			}
 			above := l.s.index.rules(r.host, &allows, nil)
@@ -188,7 +188,7 @@ func (l *linter) beyondOrg(group string) {
 // deniedByAny returns a denial that takes back all that a rule allows.
 func deniedByAny(r *rule, around []*rule) *rule {
 	for _, d := range around {
-		if d.src.Action == ActionDeny && d.deniesAll(r) {
+		if d.like.Action == ActionDeny && d.deniesAll(r) {
 			return d
 		}
 	}
@@ -231,13 +231,13 @@ func (d *rule) deniesAll(r *rule) bool {
 // treatment. Of two equal ones the later is the shadowed.
 func shadow(r *rule, around []*rule) *rule {
 	for _, o := range around {
-		if o == r || o.src.Action != r.src.Action || !sameTreatment(o.src, r.src) || !o.outlives(r) {
+		if o == r || o.like.Action != r.like.Action || !sameTreatment(o.source(), r.source()) || !o.outlives(r) {
 			continue
 		}
-		if !holds(o.inject, r.inject) || !holds(o.src.Addresses, r.src.Addresses) || len(o.src.Addresses) != len(r.src.Addresses) {
+		if !holds(o.inject, r.inject) || !holds(o.like.Addresses, r.like.Addresses) || len(o.like.Addresses) != len(r.like.Addresses) {
 			continue
 		}
-		if r.src.EncodedSlash && !o.src.EncodedSlash || beyond(r, []*rule{o}) != "" {
+		if r.like.EncodedSlash && !o.like.EncodedSlash || beyond(r, []*rule{o}) != "" {
 			continue
 		}
 		if cmp.Compare(o.rank, r.rank) > 0 && o.host == r.host && o.host.Covers(r.host) && beyond(o, []*rule{r}) == "" {

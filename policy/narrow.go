@@ -132,7 +132,7 @@ type narrowingCheck struct {
 func (c *narrowingCheck) fault(pointer, detail string, near *rule) {
 	f := NarrowingFault{Pointer: pointer, Detail: detail}
 	if near != nil {
-		f.Nearest = near.src
+		f.Nearest = near.source()
 	}
 	c.faults = append(c.faults, f)
 }
@@ -164,7 +164,7 @@ func (c *narrowingCheck) checkHosts(only []string) []HostPattern {
 // denial returns a rule that denies all of p, nil if none does.
 func (c *narrowingCheck) denial(p HostPattern, rules []*rule) *rule {
 	for _, r := range rules {
-		if r.src.Action == ActionDeny && r.unseen() == yes && r.ends.everyone == allSchemes && !r.expired(c.now) {
+		if r.like.Action == ActionDeny && r.unseen() == yes && r.ends.everyone == allSchemes && !r.expired(c.now) {
 			return r
 		}
 	}
@@ -180,7 +180,7 @@ func (c *narrowingCheck) denial(p HostPattern, rules []*rule) *rule {
 
 // admits reports whether a rule allows something now.
 func (c *narrowingCheck) admits(r *rule) bool {
-	return r.src.Action != ActionDeny && !r.expired(c.now)
+	return r.like.Action != ActionDeny && !r.expired(c.now)
 }
 
 // checkMethods asks for each method on each host, or where no host is named
@@ -222,13 +222,13 @@ func (c *narrowingCheck) admitsMethod(r *rule, m string) bool {
 // deniesMethod reports whether a rule denies every request with a method.
 func (c *narrowingCheck) deniesMethod(rules []*rule, m string) bool {
 	return slices.ContainsFunc(rules, func(r *rule) bool {
-		return r.src.Action == ActionDeny && !r.expired(c.now) && r.ends.everyone == allSchemes &&
+		return r.like.Action == ActionDeny && !r.expired(c.now) && r.ends.everyone == allSchemes &&
 			len(r.paths) == 0 && len(r.conds) == 0 && r.body == nil && r.methods.has(m)
 	})
 }
 
 func (c *narrowingCheck) nearest(p HostPattern) *rule {
-	return nearestRule(&rule{src: &Rule{Action: ActionAllow}, host: p}, c.all())
+	return nearestRule(&rule{shape: &shape{like: Rule{Action: ActionAllow}}, host: p}, c.all())
 }
 
 // all are the rules by which the parent allows anything.
@@ -236,7 +236,7 @@ func (c *narrowingCheck) all() []*rule {
 	var out []*rule
 	for _, id := range c.sb.members.ids {
 		for _, r := range c.set.sets[id].rules {
-			if r.src.Action != ActionDeny {
+			if r.like.Action != ActionDeny {
 				out = append(out, r)
 			}
 		}

@@ -5,23 +5,34 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
 // rule is a Rule after it has been checked, ready to be matched.
 type rule struct {
-	src     *Rule // normal form of what was written; what Decision.Rule shows
-	host    HostPattern
-	ends    endpointSet
-	methods methodSet
-	paths   []pathGlob // empty: any path
-	git     *gitRepo   // ActionGit only; stands for methods and paths
-	conds   []condition
-	body    *bodyCondition // nil: it is not looked at
-	inject  []string       // sorted
-	rank    int32          // place in the order of files and lines
-	owner   owner
+	*shape
+	host         HostPattern
+	line, column int
+	rank         int32 // place in the order of files and lines
+	written      atomic.Pointer[Rule]
 }
+
+// source is the rule in its normal form; what Decision.Rule shows. It is made
+// when it is first asked for, and stays the same.
+func (r *rule) source() *Rule {
+	if have := r.written.Load(); have != nil {
+		return have
+	}
+	made := r.like.placed(r.host.String(), r.line, r.column)
+	if r.written.CompareAndSwap(nil, &made) {
+		return &made
+	}
+	return r.written.Load()
+}
+
+// pos is where the rule is written.
+func (r *rule) pos() Pos { return Pos{File: r.like.Pos.File, Line: r.line, Column: r.column} }
 
 // owner is who a rule stands with.
 type owner struct {
@@ -79,14 +90,14 @@ func (r *rule) fit(q *query) outcome {
 			o.body = when(r.body.fits(q.Body))
 		}
 	}
-	o.upgrade = when(!q.WebSocket || !r.src.NoWebSocket)
+	o.upgrade = when(!q.WebSocket || !r.like.NoWebSocket)
 	return o
 }
 
 // schemeFit matches the scheme. No request is decided by a rule that relays
 // bytes.
 func (r *rule) schemeFit(q *query) fit {
-	if q.Stage == StageRequest && (r.src.Action == ActionTCP || r.src.Action == ActionPassthrough) {
+	if q.Stage == StageRequest && (r.like.Action == ActionTCP || r.like.Action == ActionPassthrough) {
 		return no
 	}
 	return r.ends.schemeFit(q.Stage, q.Port, q.Scheme)
@@ -94,7 +105,7 @@ func (r *rule) schemeFit(q *query) fit {
 
 // unseen is the fit of what only a request shows.
 func (r *rule) unseen() fit {
-	if r.git != nil || !r.methods.any || len(r.paths) > 0 || len(r.conds) > 0 || r.body != nil || r.src.NoWebSocket {
+	if r.git != nil || !r.methods.any || len(r.paths) > 0 || len(r.conds) > 0 || r.body != nil || r.like.NoWebSocket {
 		return maybe
 	}
 	return yes
@@ -107,11 +118,11 @@ func (r *rule) hasPaths() bool { return len(r.paths) > 0 || r.git != nil }
 // more than one reading fits no allow; encoded_slash lifts that for encoded
 // slashes.
 func (r *rule) pathFits(q *query) bool {
-	if r.src.Action == ActionDeny {
+	if r.like.Action == ActionDeny {
 		return len(r.paths) == 0 ||
 			slices.ContainsFunc(r.paths, func(g pathGlob) bool { return g.matchAnyReading(q.path) })
 	}
-	if q.ambiguous && q.pathed && !(q.path.slash && r.src.EncodedSlash) {
+	if q.ambiguous && q.pathed && !(q.path.slash && r.like.EncodedSlash) {
 		return false
 	}
 	return len(r.paths) == 0 ||
@@ -121,7 +132,7 @@ func (r *rule) pathFits(q *query) bool {
 // expired reports whether the rule is void. Without a clock a rule that ends
 // some day has ended.
 func (r *rule) expired(now time.Time) bool {
-	return !r.src.Expires.IsZero() && (now.IsZero() || !now.Before(r.src.Expires))
+	return !r.like.Expires.IsZero() && (now.IsZero() || !now.Before(r.like.Expires))
 }
 
 // beats reports whether the rule is named before another that matches as
@@ -140,7 +151,7 @@ func (r *rule) beats(other *rule) bool {
 
 // relay is what is done with a connection that the rule allows.
 func (r *rule) relay() Relay {
-	switch r.src.Action {
+	switch r.like.Action {
 	case ActionTCP:
 		return RelayTCP
 	case ActionPassthrough:
@@ -150,7 +161,7 @@ func (r *rule) relay() Relay {
 }
 
 // title names the rule in a problem.
-func (r *rule) title() string { return ruleTitle(r.src) }
+func (r *rule) title() string { return ruleTitle(r.source()) }
 
 func ruleTitle(r *Rule) string {
 	host := r.Host

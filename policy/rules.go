@@ -15,6 +15,20 @@ func (s *Set) RulesOf(sandbox string) []*Rule {
 	return nil
 }
 
+// OwnRules returns the rules that a sandbox's own block has, as written. They
+// must not be changed.
+func (s *Set) OwnRules(sandbox string) []*Rule {
+	var out []*rule
+	if sb := s.sandboxes[sandbox]; sb != nil {
+		for _, r := range s.rulesIn(&sb.members) {
+			if r.owner.sandbox == sandbox {
+				out = append(out, r)
+			}
+		}
+	}
+	return sources(out)
+}
+
 // AllRules returns every rule of the policy once, in the order of files and
 // lines.
 func (s *Set) AllRules() []*Rule {
@@ -43,7 +57,7 @@ func sortRank(rules []*rule) {
 func sources(rules []*rule) []*Rule {
 	out := make([]*Rule, len(rules))
 	for i, r := range rules {
-		out[i] = r.src
+		out[i] = r.source()
 	}
 	return out
 }

@@ -40,7 +40,7 @@ func (s *Set) Generation() uint64 { return s.generation }
 func (s *Set) SHA256() string { return s.sha256 }
 
 // Sandbox returns a sandbox of the policy in its normal form, nil if there is
-// none of that name. It must not be changed.
+// none of that name. Its rules are told by OwnRules. It must not be changed.
 func (s *Set) Sandbox(name string) *Sandbox {
 	if sb := s.sandboxes[name]; sb != nil {
 		return sb.src

@@ -196,7 +196,7 @@ func (s *Set) wantsHeader(r *Request) bool {
 		o := x.fit(&q)
 		asks := o.header == no
 		o.header = yes
-		return asks && o.head() != no && x.src.Action != ActionDeny && !x.expired(r.Now)
+		return asks && o.head() != no && x.like.Action != ActionDeny && !x.expired(r.Now)
 	})
 }
 

@@ -166,7 +166,7 @@ type hostPort struct {
 // exactHosts are the HTTPS hosts that a sandbox's own rules allow by name.
 func exactHosts(set *policy.Set, sandbox string) []hostPort {
 	var out []hostPort
-	for _, r := range set.Sandbox(sandbox).Rules {
+	for _, r := range set.OwnRules(sandbox) {
 		if r.Action != policy.ActionAllow || strings.HasPrefix(r.Host, "*") || policy.IsIP(r.Host) || len(r.Schemes) > 0 && !slices.Contains(r.Schemes, policy.HTTPS) {
 			continue
 		}
@@ -181,7 +181,7 @@ func exactHosts(set *policy.Set, sandbox string) []hostPort {
 
 // plainHost is a host that a sandbox's own rules allow by name without TLS.
 func plainHost(set *policy.Set, sandbox string) (string, uint16) {
-	for _, r := range set.Sandbox(sandbox).Rules {
+	for _, r := range set.OwnRules(sandbox) {
 		if r.Action != policy.ActionAllow || strings.HasPrefix(r.Host, "*") || policy.IsIP(r.Host) || !slices.Contains(r.Schemes, policy.HTTP) {
 			continue
 		}

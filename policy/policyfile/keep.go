@@ -30,8 +30,9 @@ type fileKey [sha256.Size]byte
 type keptFile struct {
 	parts     int // blocks at its top
 	names     []declaration
-	groups    []policy.Group
-	sandboxes []policy.Sandbox
+	groups    []policy.Group   // without their rules
+	sandboxes []policy.Sandbox // likewise
+	rules     policy.PackedRules
 	secrets   []policy.Secret
 }
 
@@ -109,13 +110,28 @@ func (d *decoder) since(m mark, e *evaluator, u *unit) *keptFile {
 			return nil
 		}
 	}
-	return &keptFile{
+	f := &keptFile{
 		parts:     u.parts,
 		names:     slices.Clone(d.declared[m.declared:]),
 		groups:    slices.Clone(d.doc.Groups[m.groups:]),
 		sandboxes: slices.Clone(d.doc.Sandboxes[m.sandboxes:]),
 		secrets:   slices.Clone(d.doc.Secrets[m.secrets:]),
 	}
+	f.pack()
+	return f
+}
+
+// pack puts the rules of a file, which are almost all that there is to keep,
+// into less memory.
+func (f *keptFile) pack() {
+	var lists [][]policy.Rule
+	for i := range f.groups {
+		lists, f.groups[i].Rules = append(lists, f.groups[i].Rules), nil
+	}
+	for i := range f.sandboxes {
+		lists, f.sandboxes[i].Rules = append(lists, f.sandboxes[i].Rules), nil
+	}
+	f.rules = policy.PackRules(lists...)
 }
 
 // take adds what is kept of a file, and says whether it could: a file that
@@ -130,8 +146,15 @@ func (d *decoder) take(f *keptFile) bool {
 	for _, n := range f.names {
 		d.name(n)
 	}
-	d.doc.Groups = append(d.doc.Groups, f.groups...)
-	d.doc.Sandboxes = append(d.doc.Sandboxes, f.sandboxes...)
+	lists := f.rules.Unpack()
+	for i, g := range f.groups {
+		g.Rules = lists[i]
+		d.doc.Groups = append(d.doc.Groups, g)
+	}
+	for i, sb := range f.sandboxes {
+		sb.Rules = lists[len(f.groups)+i]
+		d.doc.Sandboxes = append(d.doc.Sandboxes, sb)
+	}
 	d.doc.Secrets = append(d.doc.Secrets, f.secrets...)
 	return true
 }
