@@ -95,6 +95,7 @@ func crowd(b *bench, w workload) error {
 	}
 	time.Sleep(2 * settle)
 	each := (measure.RSS(many.PIDs()...) - before) / float64(len(list))
+	b.holds(w.id, many)
 	job := load.Job{Kind: load.KeepAlive, Path: "/small", Conns: 100, Time: b.length}
 	from := func(spaces []string) load.Job { j := job; j.Spaces = spaces; return j }
 	rows := []struct {
