@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync"
+	"os"
 	"time"
 
 	"sallyport/gateway/capture"
@@ -44,45 +44,30 @@ func NewInbound(name string, s *capture.Sockets, identify func(netip.Addr) (*ide
 func (g *Gateway) Serve(ctx context.Context, in *Inbound) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var (
-		wg   sync.WaitGroup
-		errs = make(chan error, len(in.TCP)+len(in.DNSListeners)+len(in.DNSPackets)+1)
-	)
-	serve := func(f func() error) {
-		wg.Go(func() {
-			if err := f(); err != nil && ctx.Err() == nil {
-				errs <- err
-			}
-			cancel() // one socket without the others is half a capture
-		})
-	}
+	s := newSocketSet(ctx, cancel)
 	questions := dns.NewServer(g.serveQuestions(in), dns.Options{
 		Logger:    g.Logger.Named("dns"),
+		Rest:      restAfter,
 		Quick:     func(_ context.Context, asked []dns.Asked) { g.questions(in, asked) },
 		Malformed: func(_ context.Context, m dns.Malformed) { sb, _ := in.Identify(m.Peer.Addr()); g.malformed(sb, m) },
 	})
 	for _, p := range in.DNSPackets {
-		serve(func() error { return questions.ServePackets(ctx, p) })
+		s.serve(p, func() error { return questions.ServePackets(ctx, p) })
 	}
 	for _, l := range in.DNSListeners {
-		serve(func() error { return questions.ServeTCP(ctx, l) })
+		s.serve(l, func() error { return questions.ServeTCP(ctx, l) })
 	}
 	for _, l := range in.TCP {
-		serve(func() error { return g.accept(ctx, l, in) })
+		s.serve(l, func() error { return g.accept(ctx, l, in) })
 	}
 	if in.Packets != nil {
-		serve(func() error { return g.packets(ctx, in) })
+		s.serve(nil, func() error { return g.packets(ctx, in) })
 	}
-	<-ctx.Done()
+	s.watch()
 	in.closeListeners()
-	wg.Wait() // the packet log first tells what was refused until now
+	s.end() // the packet log first tells what was refused until now
 	in.Close()
-	select {
-	case err := <-errs:
-		return err
-	default:
-		return nil
-	}
+	return s.err
 }
 
 // Close closes the sockets. Serve does it too.
@@ -106,9 +91,14 @@ func (in *Inbound) closeListeners() {
 	}
 }
 
-// accept hands each connection to serveConn on a goroutine of its own.
+// accept hands each connection to serveConn on a goroutine of its own. It
+// returns dns.ErrRest after restAfter, however many have come: to wait anew
+// costs little.
 func (g *Gateway) accept(ctx context.Context, l net.Listener, in *Inbound) error {
 	wait := time.Duration(0)
+	if l, ok := l.(*net.TCPListener); ok {
+		_ = l.SetDeadline(time.Now().Add(restAfter)) // an error comes again from Accept
+	}
 	for {
 		nc, err := l.Accept()
 		var temporary interface{ Temporary() bool }
@@ -117,6 +107,8 @@ func (g *Gateway) accept(ctx context.Context, l net.Listener, in *Inbound) error
 			wait = 0
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return dns.ErrRest
 		case errors.As(err, &temporary) && temporary.Temporary(): // out of descriptors
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
 			g.Logger.Warn("connection was not accepted", "capture", in.Name, "error", err, "again_in", wait)

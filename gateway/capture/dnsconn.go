@@ -11,6 +11,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -112,6 +113,12 @@ func (c *DNSConn) WriteBatch(ds []Datagram) error {
 	}
 	return failed
 }
+
+// SetReadDeadline ends a ReadBatch that waits at t with os.ErrDeadlineExceeded.
+func (c *DNSConn) SetReadDeadline(t time.Time) error { return c.conn.SetReadDeadline(t) }
+
+// SyscallConn is the socket, for those who wait for it together with others.
+func (c *DNSConn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
 
 // Close closes the socket; a ReadBatch that waits returns net.ErrClosed.
 func (c *DNSConn) Close() error { return c.conn.Close() }

@@ -104,11 +104,12 @@ func closed(err error) error {
 	return fmt.Errorf("netfilter: %w (%v)", os.ErrClosed, err)
 }
 
-// receive reads one datagram into b, waiting until the deadline.
-func (s *netfilterSocket) receive(b []byte) (int, error) {
+// receive reads one datagram into what room returns, which it asks for when
+// there is one, and waits until the deadline.
+func (s *netfilterSocket) receive(room func() []byte) (int, error) {
 	n, err := 0, error(nil)
 	rerr := s.raw.Read(func(fd uintptr) bool {
-		n, _, err = unix.Recvfrom(int(fd), b, 0)
+		n, err = readInto(int(fd), room)
 		return !errors.Is(err, unix.EAGAIN)
 	})
 	if rerr != nil {
@@ -118,13 +119,20 @@ func (s *netfilterSocket) receive(b []byte) (int, error) {
 }
 
 // receiveNow reads one datagram that is already there; EAGAIN if none is.
-func (s *netfilterSocket) receiveNow(b []byte) (int, error) {
+func (s *netfilterSocket) receiveNow(room func() []byte) (int, error) {
 	n, err := 0, error(nil)
-	if cerr := s.raw.Control(func(fd uintptr) {
-		n, _, err = unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT)
-	}); cerr != nil {
+	if cerr := s.raw.Control(func(fd uintptr) { n, err = readInto(int(fd), room) }); cerr != nil {
 		return 0, closed(cerr)
 	}
+	return n, err
+}
+
+// readInto reads one datagram from a socket that does not block.
+func readInto(fd int, room func() []byte) (int, error) {
+	if _, _, err := unix.Recvfrom(fd, nil, unix.MSG_PEEK|unix.MSG_DONTWAIT); err != nil {
+		return 0, err
+	}
+	n, _, err := unix.Recvfrom(fd, room(), unix.MSG_DONTWAIT)
 	return n, err
 }
 
@@ -158,7 +166,7 @@ func (s *netfilterSocket) request(kind uint16, flags netlink.HeaderFlags, data [
 		return nil, err
 	}
 	answer := make([]byte, answerSpace)
-	n, err := s.receiveNow(answer)
+	n, err := s.receiveNow(func() []byte { return answer })
 	if err != nil {
 		return nil, os.NewSyscallError("netfilter: answer", err)
 	}

@@ -19,7 +19,7 @@ type PacketLog struct {
 	counters *netfilterSocket
 	name     string // Packet.Interface
 	device   string // whose counters are read
-	buffer   []byte
+	buffer   []byte // nil while nothing comes
 
 	ready     []Packet // to be returned by Next
 	fold      fold
@@ -44,7 +44,7 @@ const (
 // newPacketLog takes both sockets over. The counters of device begin at 0 with
 // the rules, so every packet since is told.
 func newPacketLog(log, counters *netfilterSocket, name, device string) *PacketLog {
-	return &PacketLog{log: log, counters: counters, name: name, device: device, buffer: make([]byte, 2*logBatch)}
+	return &PacketLog{log: log, counters: counters, name: name, device: device}
 }
 
 // Close closes the sockets; a waiting Next returns os.ErrClosed.
@@ -95,7 +95,7 @@ func (p *PacketLog) step(ctx context.Context) error {
 	if ctx.Err() != nil { // its deadline may have been overwritten just now
 		return nil
 	}
-	n, err := p.log.receive(p.buffer)
+	n, err := p.log.receive(p.room)
 	now = time.Now()
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.EINTR):
@@ -112,6 +112,15 @@ func (p *PacketLog) step(ctx context.Context) error {
 		return nil
 	}
 	return p.count(now)
+}
+
+// room is what a datagram of the log is read into. Most sandboxes are refused
+// nothing, and need none.
+func (p *PacketLog) room() []byte {
+	if p.buffer == nil {
+		p.buffer = make([]byte, 2*logBatch)
+	}
+	return p.buffer
 }
 
 // take reads one datagram of the log.
@@ -131,7 +140,7 @@ func (p *PacketLog) take(b []byte, now time.Time) error {
 // drain takes what is in the log without waiting.
 func (p *PacketLog) drain(now time.Time) error {
 	for {
-		n, err := p.log.receiveNow(p.buffer)
+		n, err := p.log.receiveNow(p.room)
 		switch {
 		case errors.Is(err, syscall.EAGAIN):
 			return nil
@@ -164,7 +173,7 @@ func (p *PacketLog) count(now time.Time) error {
 		}
 	}
 	if totals == p.before && p.accounted == totals {
-		p.tick = now.Add(countIdle)
+		p.tick, p.buffer = now.Add(countIdle), nil
 	}
 	p.before, p.lastTick = totals, now
 	return nil

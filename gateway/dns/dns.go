@@ -131,6 +131,11 @@ type Options struct {
 	MaxTCPPeer int
 	// IdleTimeout is how long a TCP client may take over one message (10 s).
 	IdleTimeout time.Duration
+	// Rest is how long nothing must have come for ServePackets and ServeTCP to
+	// return ErrRest. They then leave the socket open: they are to be called
+	// again when there is something to read. 0 is never, and so it is with
+	// sockets that have no deadlines.
+	Rest time.Duration
 	// Malformed is called, before the answer if there is one, for each
 	// message that did not become a Question. ctx is as for a Handler.
 	Malformed func(ctx context.Context, m Malformed)

@@ -27,12 +27,15 @@ type streams struct {
 // ServeTCP answers the questions that arrive at connections of ln until ctx
 // ends or ln is closed, and closes ln and every connection. The local address
 // of a connection is the resolver that was asked. It returns nil when ctx
-// ended it.
+// ended it. See Options.Rest.
 func (s *Server) ServeTCP(ctx context.Context, ln net.Listener) error {
 	t := &streams{server: s, conns: map[net.Conn]netip.Addr{}, peers: map[netip.Addr]int{}}
 	stop := context.AfterFunc(ctx, func() { ln.Close() })
 	err := t.accept(ctx, ln)
 	stop()
+	if err == ErrRest && ctx.Err() == nil {
+		return err
+	}
 	ln.Close()
 	t.closeAll()
 	t.wait.Wait()
@@ -43,8 +46,16 @@ func (s *Server) ServeTCP(ctx context.Context, ln net.Listener) error {
 }
 
 func (t *streams) accept(ctx context.Context, ln net.Listener) error {
+	t.server.mayRest(ln)
 	for failures := 0; ; {
 		conn, err := ln.Accept()
+		if t.server.o.Rest > 0 && late(err) {
+			if t.none() {
+				return ErrRest
+			}
+			t.server.mayRest(ln)
+			continue
+		}
 		if err != nil {
 			failures++
 			if ctx.Err() != nil || closed(err) {
@@ -81,6 +92,13 @@ func (t *streams) add(conn net.Conn, peer netip.Addr) bool {
 	t.conns[conn] = peer
 	t.peers[peer]++
 	return true
+}
+
+// none reports whether no connection is open.
+func (t *streams) none() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.conns) == 0
 }
 
 func (t *streams) remove(conn net.Conn) {

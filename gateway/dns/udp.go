@@ -56,7 +56,7 @@ type crew struct {
 
 // ServePackets answers the questions that arrive at conn until ctx ends or
 // conn is closed, and closes conn. It returns nil when ctx ended it, after
-// every question taken has been answered or given up.
+// every question taken has been answered or given up. See Options.Rest.
 func (s *Server) ServePackets(ctx context.Context, conn PacketConn) error {
 	return (&crew{server: s, conn: conn, apart: make(chan struct{}, s.o.Workers)}).run(ctx)
 }
@@ -66,6 +66,9 @@ func (c *crew) run(ctx context.Context) error {
 	err := c.read(ctx)
 	c.wait.Wait()
 	stop()
+	if err == ErrRest && ctx.Err() == nil {
+		return err
+	}
 	c.conn.Close()
 	if ctx.Err() != nil {
 		return nil
@@ -77,6 +80,7 @@ func (c *crew) run(ctx context.Context) error {
 // lack of memory, do not end it: a sandbox would have lost its names.
 func (c *crew) read(ctx context.Context) error {
 	take, leave := c.take, c.leave
+	c.server.mayRest(c.conn)
 	for failures := 0; ; {
 		c.apart <- struct{}{} // until there is a place for what is read next
 		<-c.apart
@@ -87,6 +91,13 @@ func (c *crew) read(ctx context.Context) error {
 			continue
 		}
 		c.leave()
+		if c.server.o.Rest > 0 && late(err) {
+			if len(c.apart) == 0 { // nobody is to be answered any more
+				return ErrRest
+			}
+			c.server.mayRest(c.conn)
+			continue
+		}
 		if failures++; ctx.Err() != nil || closed(err) {
 			return err
 		}
