@@ -14,7 +14,7 @@ import (
 // TestRequestAllocations: what a request on a kept connection costs the
 // gateway in allocations, with a swap, a policy and both records. Client and
 // origin, which are counted with it, allocate nothing.
-func TestRequestAllocations(t *testing.T) { atMost(t, 230, newLab(t).requests(t)) }
+func TestRequestAllocations(t *testing.T) { atMost(t, 160, newLab(t).requests(t)) }
 
 // BenchmarkRequest is the same in time, with that of client and origin.
 func BenchmarkRequest(b *testing.B) {

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -31,7 +30,9 @@ func upgradeExtendedConnect(out *http.Request) {
 	out.Method = http.MethodGet
 	out.Proto, out.ProtoMajor, out.ProtoMinor = "HTTP/1.1", 1, 1
 	out.Body, out.ContentLength = http.NoBody, 0
-	maps.DeleteFunc(out.Header, func(name string, _ []string) bool { return hopByHop(name) || name == ":protocol" })
+	for _, name := range []string{":protocol", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization"} {
+		delete(out.Header, name) // all that settleHeader has left of what ends here
+	}
 	out.Header.Set("Connection", "Upgrade")
 	out.Header.Set("Upgrade", "websocket")
 	out.Header.Set("Sec-Websocket-Key", base64.StdEncoding.EncodeToString(key))
