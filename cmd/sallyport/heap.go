@@ -14,23 +14,34 @@ import (
 // its handshake, and what is in use is a few MiB.
 const spareHeap = 32 << 20
 
+// What each sandbox adds to spareHeap, in bytes, and how much that may be with
+// it. Each collection looks through the stacks of all goroutines, and a sandbox
+// has some that wait: that is work which what is in use does not show.
+const (
+	spareSandbox = 64 << 10
+	mostSpare    = 128 << 20
+)
+
 // leastPercent is the runtime's own setting, GOGC=100.
 const leastPercent = 100
 
-// paceHeap has garbage collected when spareHeap was allocated, or as much as is
-// in use if that is more, until what it returns is called. An operator who sets
-// GOGC decides it instead, and GOMEMLIMIT holds in any case.
-func paceHeap() (end func()) {
+// paceHeap has garbage collected when spareHeap was allocated, and what the
+// sandboxes add, or as much as is in use if that is more, until what it returns
+// is called. An operator who sets GOGC decides it instead, and GOMEMLIMIT holds
+// in any case.
+func paceHeap(sandboxes func() int) (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
-	p := &heapPace{percent: leastPercent}
+	p := &heapPace{percent: leastPercent, sandboxes: sandboxes}
 	p.afterCollection()
 	return p.end
 }
 
 // heapPace follows collections.
 type heapPace struct {
+	sandboxes func() int
+
 	mu      sync.Mutex
 	percent int // what the runtime was told last
 	ended   bool
@@ -40,7 +51,7 @@ type heapPace struct {
 func (p *heapPace) afterCollection() {
 	mark := new([16]byte) // garbage at once, so that the next collection ends it
 	runtime.AddCleanup(mark, func(p *heapPace) {
-		if p.follow(inUse()) {
+		if p.follow(inUse(), p.sandboxes()) {
 			p.afterCollection()
 		}
 	}, p)
@@ -49,10 +60,10 @@ func (p *heapPace) afterCollection() {
 // follow tells the runtime how much more than live may be in use, and is false
 // after the end. Telling stops all goroutines for a moment, so small
 // differences are let be.
-func (p *heapPace) follow(live uint64) bool {
+func (p *heapPace) follow(live uint64, sandboxes int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	percent := spareShare(live)
+	percent := spareShare(live, sandboxes)
 	if d := percent - p.percent; !p.ended && (8*d > p.percent || -8*d > p.percent) {
 		p.percent = percent
 		debug.SetGCPercent(percent)
@@ -68,9 +79,10 @@ func (p *heapPace) end() {
 	debug.SetGCPercent(leastPercent)
 }
 
-// spareShare is spareHeap in hundredths of live.
-func spareShare(live uint64) int {
-	return int(max(leastPercent, 100*spareHeap/max(live, 1<<20)))
+// spareShare is what may be spare in hundredths of live.
+func spareShare(live uint64, sandboxes int) int {
+	spare := min(spareHeap+spareSandbox*uint64(sandboxes), mostSpare)
+	return int(max(leastPercent, 100*spare/max(live, 1<<20)))
 }
 
 // inUse is how many bytes the last collection found in use.

@@ -18,7 +18,7 @@ func TestHeapPace(t *testing.T) {
 		debug.SetGCPercent(now)
 		return now
 	}
-	defer paceHeap()()
+	defer paceHeap(func() int { return 0 })()
 	ballast := make([]byte, spareHeap/4)
 	const wide = 450 // of what the test itself has in use
 	reached := func(low, high int) bool {
@@ -46,7 +46,7 @@ func TestHeapPaceIsTheOperators(t *testing.T) {
 	t.Setenv("GOGC", "50")
 	had := debug.SetGCPercent(50)
 	t.Cleanup(func() { debug.SetGCPercent(had) })
-	defer paceHeap()()
+	defer paceHeap(func() int { return 0 })()
 	for range 20 { // what follows a collection comes a moment after it
 		runtime.GC()
 		time.Sleep(5 * time.Millisecond)
@@ -58,16 +58,20 @@ func TestHeapPaceIsTheOperators(t *testing.T) {
 
 func TestSpareShare(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		live uint64
-		want int
+		name      string
+		live      uint64
+		sandboxes int
+		want      int
 	}{
-		{"nothing known", 0, 100 * spareHeap >> 20},
-		{"little", spareHeap / 4, 400},
-		{"as much", spareHeap, 100},
-		{"more", 10 * spareHeap, 100},
+		{"nothing known", 0, 0, 100 * spareHeap >> 20},
+		{"little", spareHeap / 4, 0, 400},
+		{"as much", spareHeap, 0, 100},
+		{"more", 10 * spareHeap, 0, 100},
+		{"as much, and sandboxes", spareHeap, 512, 200},
+		{"as much, and more sandboxes than count", spareHeap, 1 << 20, 400},
+		{"more than they add", 10 * spareHeap, 1 << 20, 100},
 	} {
-		if got := spareShare(tc.live); got != tc.want {
+		if got := spareShare(tc.live, tc.sandboxes); got != tc.want {
 			t.Errorf("%s: %d, want %d", tc.name, got, tc.want)
 		}
 	}

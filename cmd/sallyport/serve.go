@@ -73,7 +73,7 @@ func (f *serveFlags) serve() error {
 	if err != nil {
 		return &exit{code: exitConfig, err: err, hint: hintOf(err)}
 	}
-	defer paceHeap()()
+	defer paceHeap(d.sandboxes.Len)()
 	return d.run()
 }
 

@@ -138,6 +138,13 @@ func (t *Table) ByName(name string) []*Sandbox {
 	return t.sorted(func(s *Sandbox) bool { return s.Name == name })
 }
 
+// Len returns how many sandboxes there are.
+func (t *Table) Len() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.byID)
+}
+
 // List returns the live sandboxes, by name and then by ID.
 func (t *Table) List() []*Sandbox {
 	return t.sorted(func(*Sandbox) bool { return true })

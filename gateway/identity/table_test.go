@@ -141,7 +141,7 @@ func TestAddAndRemove(t *testing.T) {
 	if ok, err := table.Remove("1"); ok || err != nil {
 		t.Errorf("remove again: %v, %v", ok, err)
 	}
-	if table.ByID("1") != nil || ids(table.List()) != "2 3" {
+	if table.ByID("1") != nil || ids(table.List()) != "2 3" || table.Len() != 2 {
 		t.Error("removed sandbox is live")
 	}
 }
