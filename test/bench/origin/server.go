@@ -61,10 +61,11 @@ func Serve(dir string) error {
 	return <-failed
 }
 
-// resolve answers A for every name of the zone.
+// resolve answers A for every name of the zone, as a recursive server does.
 func resolve(w dns.ResponseWriter, q *dns.Msg) {
 	m := new(dns.Msg)
 	m.SetReply(q)
+	m.RecursionAvailable = true // as of those that are asked elsewhere: of others Go asks again
 	name := q.Question[0].Name
 	switch {
 	case !dns.IsSubDomain(Zone+".", name) && name != RawHost+".":
