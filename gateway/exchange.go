@@ -151,9 +151,9 @@ func (x *exchange) revoke(why policy.Decision) {
 // cut ends the exchange whatever it waits for: at once towards the upstream,
 // and towards the sandbox after a moment in which it may be told.
 func (x *exchange) cut(why error) {
-	x.cancel(why)
-	x.mu.Lock()
+	x.mu.Lock() // before cancel, or the handler ends the exchange first, and leaves a body that is waited for
 	defer x.mu.Unlock()
+	x.cancel(why)
 	if x.over {
 		return
 	}

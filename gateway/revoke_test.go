@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"sallyport/audit"
+	"sallyport/gateway/http1"
 	"sallyport/policy"
 )
 
@@ -114,6 +116,37 @@ func TestP7RevokedMeansRevoked(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestCutIsWhole: the handler that a cut ends on the upstream's side does not end
+// the exchange before the sandbox's side is cut too. A body that the client does
+// not go on with would be waited for.
+func TestCutIsWhole(t *testing.T) {
+	near, far := net.Pipe()
+	t.Cleanup(func() { _ = errors.Join(near.Close(), far.Close()) })
+	guard := http1.NewGuard(near, http1.Limits{})
+	x := &exchange{r: &request{c: &conn{guard: guard}}}
+	over := make(chan struct{})
+	x.cancel = func(error) {
+		go func() { // the handler
+			defer close(over)
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.over = true
+		}()
+		select {
+		case <-over:
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	x.cut(errStalled)
+	<-over
+	if x.last != nil {
+		x.last.Stop()
+	}
+	if !guard.Halted() {
+		t.Error("the sandbox's side is still read")
 	}
 }
 
