@@ -41,7 +41,7 @@ type conn struct {
 	outcome  atomic.Pointer[outcome]
 	record   atomic.Pointer[connRecord]
 	peer     atomic.Pointer[peer]
-	leaving  leaving // of HTTP/1.1
+	leaving  *leaving // of HTTP/1.1
 
 	// refusal is set on a connection that is kept open only to explain,
 	// over HTTP, why it was refused.

@@ -161,6 +161,7 @@ func (f *front) hand(c *conn, nc net.Conn) {
 		fc.Conn = &prefaceConn{Grouped: upstream.NewGrouped(nc, c.g.Limits.StallTimeout), guard: c.streams, report: c.recordFault}
 	} else {
 		l := c.g.Limits
+		c.leaving = &leaving{}
 		fc.guard = http1.NewGuard(nc, http1.Limits{Head: l.MaxHead, Fields: l.MaxFields, HeadTimeout: l.HeadTimeout, BodyTimeout: l.StallTimeout})
 		fc.Conn = fc.guard
 		c.client.stall = l.StallTimeout

@@ -40,7 +40,7 @@ func (g *Gateway) serveFront(w http.ResponseWriter, in *http.Request) {
 func (p *proxied) serve(front *conn, w http.ResponseWriter, in *http.Request) {
 	head, _ := front.guard.Peek() // serveHTTP refuses a request without one
 	c := p.conn(p.sandbox)
-	c.client, c.guard, c.scheme = front.client, front.guard, policy.HTTP
+	c.client, c.guard, c.leaving, c.scheme = front.client, front.guard, front.leaving, policy.HTTP
 	answer := &proxyAnswer{ResponseWriter: w}
 	switch d := p.judge(front, c, head, in); {
 	case head.Violation != nil:
