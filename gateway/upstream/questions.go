@@ -195,12 +195,13 @@ func (c *question) tell(a arrival) {
 	}
 }
 
-// answeredBy reports whether b has the ID and the question that were sent.
-// Whether it is an answer to be believed the resolver judges, as it does for a
+// answeredBy reports whether b is an answer and has the ID and the question that
+// were sent: what the resolver passes over takes no place of what it waits for.
+// Whether the answer is to be believed the resolver judges, as it does for a
 // socket of its own.
 func (c *question) answeredBy(b []byte) bool {
 	n := len(c.sent)
-	if n == 0 || len(b) < n || b[0] != c.sent[0] || b[1] != c.sent[1] {
+	if n < headerLen || len(b) < n || b[0] != c.sent[0] || b[1] != c.sent[1] || b[2]&answerBit == 0 {
 		return false
 	}
 	for i := headerLen; i < n; i++ {
@@ -218,8 +219,12 @@ func lower(c byte) byte {
 	return c
 }
 
-// headerLen is the length of a message's header (RFC 1035, section 4.1.1).
-const headerLen = 12
+// headerLen is the length of a message's header (RFC 1035, section 4.1.1), in
+// whose third byte answerBit says that it is an answer.
+const (
+	headerLen = 12
+	answerBit = 0x80
+)
 
 // questionEnd is how long a message's header and its one question are.
 func questionEnd(b []byte) int {

@@ -248,3 +248,29 @@ func BenchmarkLookup(b *testing.B) {
 		}
 	}
 }
+
+// TestQuestionsSentBackTakeNoAnswersPlace: the resolver passes over what is no
+// answer, and reads on; as much as comes of it before it does.
+func TestQuestionsSentBackTakeNoAnswersPlace(t *testing.T) {
+	c, to := nameServer(t)
+	q := &questions{server: to.String()}
+	defer q.end()
+	a, aaaa := ask2(t, q, time.Now().Add(10*time.Second))
+	first, second := hear(t, c), hear(t, c)
+	send := func(b []byte) {
+		if _, err := c.WriteToUDPAddrPort(b, first.from); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 5 {
+		send(first.bytes)
+	}
+	for _, b := range [][]byte{first.bytes, second.bytes} {
+		b[2] |= 0x80 // an answer
+		send(b)
+	}
+	read(t, aaaa) // which came last
+	if got := read(t, a); got[2]&0x80 == 0 {
+		t.Errorf("a question took the answer's place: %q", got)
+	}
+}
