@@ -106,6 +106,23 @@ func (g *Grouped) send(b []byte) error {
 	return err
 }
 
+// closeWait is how long a close waits for what was taken to be sent, to a peer
+// that does not read.
+const closeWait = 250 * time.Millisecond
+
+// Close closes the connection when what was taken is sent, as it would be
+// without Grouped: the last of it may say why the connection ends.
+func (g *Grouped) Close() error {
+	late := time.AfterFunc(closeWait, func() { _ = g.Conn.Close() }) // told below
+	defer late.Stop()
+	g.mu.Lock()
+	for g.sends && g.err == nil {
+		g.ended.Wait()
+	}
+	g.mu.Unlock()
+	return g.Conn.Close()
+}
+
 // SetWriteDeadline does nothing: what is written is bounded where it is sent.
 func (g *Grouped) SetWriteDeadline(time.Time) error { return nil }
 

@@ -127,6 +127,37 @@ func TestGroupedFails(t *testing.T) {
 	})
 }
 
+// TestGroupedClosesBehindWhatItTook: what was taken goes out before the close, and
+// a peer that does not read holds that up for closeWait only.
+func TestGroupedClosesBehindWhatItTook(t *testing.T) {
+	for name, reads := range map[string]bool{"a peer that reads": true, "one that does not": false} {
+		t.Run(name, func(t *testing.T) {
+			near, far := net.Pipe()
+			defer far.Close()
+			g := NewGrouped(near, 0)
+			for _, p := range []string{"a", "b", "c"} {
+				if _, err := g.Write([]byte(p)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := make(chan string, 1)
+			if reads {
+				go func() { b, _ := io.ReadAll(far); got <- string(b) }()
+			}
+			closed := make(chan error, 1)
+			go func() { closed <- g.Close() }()
+			select {
+			case <-closed:
+			case <-time.After(20 * time.Second):
+				t.Fatal("the close waits")
+			}
+			if reads && <-got != "abc" {
+				t.Error("something was not sent")
+			}
+		})
+	}
+}
+
 // TestGroupedTellsEnds: an end that no failed write has made is told as it is.
 func TestGroupedTellsEnds(t *testing.T) {
 	near, far := net.Pipe()
