@@ -141,7 +141,7 @@ func (q *quiet) note(entries []*entry, at place) {
 		return
 	}
 	q.mu.Lock()
-	if q.upto != at && (at.off > 0 || at.n < q.upto.n || q.upto == (place{})) {
+	if q.upto != at && (at.off > 0 || at.n != q.upto.n+1 || q.upto == (place{})) {
 		q.from, q.loud = at, q.loud[:0] // something else is in between
 	}
 	heard := false

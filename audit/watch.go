@@ -56,6 +56,7 @@ func (l *Log) leave(action string, severity Severity, message string) {
 		l.fail(errors.New("the segment was changed and no new one can be made"))
 		return
 	}
+	l.quiet.doubt() // what the other hand has written is between
 	if action == ActionMoved {
 		l.forget([]uint64{n}) // it is told of here, once
 	}
