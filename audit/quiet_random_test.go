@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // elsewhere is the log of a process that reads what another writes.
@@ -191,73 +188,5 @@ func addTo(t *testing.T, l *Log, e *Event) {
 	_, err = f.Write(append(line, '\n'))
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestIndexOfLongSegments: of segments of several groups of blocks, indexed in
-// several batches, as much is found as by reading.
-func TestIndexOfLongSegments(t *testing.T) {
-	for seed := range uint64(2) {
-		r := rand.New(rand.NewPCG(seed, 9))
-		dir := filepath.Join(t.TempDir(), "audit")
-		l, err := Open(Options{Dir: dir, SegmentBytes: 9 << 20, Sync: SyncNever})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range 45_000 {
-			e := someEvent(r)
-			if r.IntN(100) > 0 {
-				e = denial(fmt.Sprintf("n%d.test", i/10))
-				e.Src = &Addr{IP: "10.0.0.1", Port: 1}
-			}
-			if r.IntN(5000) == 0 {
-				e.Sandbox, e.Reason = &Sandbox{Name: "rare"}, "smuggling"
-			}
-			if err := l.Later(e); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if seed == 1 { // a line that is no record
-			path := filepath.Join(dir, segmentName(1))
-			b, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			at := bytes.IndexByte(b[len(b)/2:], '\n') + len(b)/2 + 1
-			copy(b[at:], "broken")
-			if err := os.WriteFile(path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_ = os.Remove(filepath.Join(dir, indexName))
-		var filters []Filter
-		for range 20 {
-			pick := func(list ...string) string { return list[r.IntN(len(list))] }
-			filters = append(filters, Filter{
-				Sandbox: pick("", "", "ci", "rare", "other", "01JB0000000000000000000001"), Reason: pick("", "", "smuggling", "host_not_allowed", "placeholder_leak"),
-				Verdict: pick("", "", "allow", "deny"), Kind: pick("", "", "dns", "http"), Blocked: r.IntN(5) == 0, Alerts: r.IntN(5) == 0,
-				Host: pick("", "", "n17.test", "n3999.test", "h2.test", "H1.test", "é.test", "*17.test"),
-			})
-		}
-		read := func() (out []string) {
-			for _, f := range filters {
-				list, bad := found(t, dir, f)
-				out = append(out, fmt.Sprintf("%+v: %d records of %v..., %d damaged", f, len(list), list[:min(50, len(list))], bad))
-			}
-			return out
-		}
-		want := read()
-		if err := newIndexer(dir).update(nil); err != nil {
-			t.Fatal(err)
-		}
-		if look := newLookup(dir, Filter{Sandbox: "rare"}); look == nil || len(look.regions) < 2 {
-			t.Fatalf("lookup %+v", look)
-		}
-		if diff := cmp.Diff(want, read()); diff != "" {
-			t.Errorf("seed %d: -read +looked up:\n%s", seed, diff)
-		}
 	}
 }
