@@ -209,8 +209,8 @@ func (a *Alerts) remember(line []byte, e *Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.usage = appendUsage(a.usage[:0], line)
-	if len(a.usage) == 0 || !bytes.Contains(line, []byte(`"verdict":"allow"`)) || !bytes.Contains(line, []byte(`\"*`)) {
-		return // the rule has not looked at it
+	if len(a.usage) == 0 || e.Verdict != "allow" || !mayFirst(e) {
+		return // it is no use that the rule counts
 	}
 	if a.usages == nil || len(a.usages) >= maxGroups {
 		a.usages = make(map[string]struct{})

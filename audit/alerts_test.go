@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -536,5 +537,24 @@ func TestKnownUsesAreNotReadAgain(t *testing.T) {
 	}
 	if !a.mayMatch(line("a", "x.test")) || a.judge.quiet(event("a", "x.test")) {
 		t.Error("not read again for other rules")
+	}
+}
+
+// TestWhatIsNoUseHidesNone: a sandbox may send what looks like a rule for many
+// names to a host that a rule for that one host allows.
+func TestWhatIsNoUseHidesNone(t *testing.T) {
+	a := detecting(t)
+	event := func(rule, path string) *Event {
+		return &Event{Kind: KindHTTP, Phase: PhaseDecision, Verdict: "allow", Host: "x.test", Sandbox: &Sandbox{Name: "a", ID: "s-a"},
+			Rule: &Rule{ID: rule, Action: "allow"}, HTTP: &HTTP{Method: "GET", Path: path}}
+	}
+	exact, wild := event(`org allow "x.test"`, `/"*`), event(`org allow "*.test"`, "/")
+	line := func(e *Event) []byte { return append(appendHead(nil, e), appendBody(nil, e)...) }
+	if l := line(exact); !bytes.Contains(l, []byte(`\"*`)) {
+		t.Fatalf("%s", l)
+	}
+	a.remember(line(exact), exact)
+	if !a.mayMatch(line(wild)) || a.judge.quiet(wild) {
+		t.Error("the first use is hidden")
 	}
 }
