@@ -302,7 +302,7 @@ func TestSegmentDeletedByHand(t *testing.T) {
 func TestIndexCorrupt(t *testing.T) {
 	l := begin(t)
 	host := l.Unique("index") + ".loss.test"
-	g := l.Gateway(t, lab.GatewayOptions{Policy: lossPolicy(host)})
+	g := l.Gateway(t, lab.GatewayOptions{Policy: lossPolicy(host), Audit: "segment_bytes = 8192"})
 	a := &attempts{host: host, s: g.Attach(t, "dev"), no: map[string]int{}}
 	for i := range 30 {
 		a.one(t)
