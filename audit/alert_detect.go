@@ -24,10 +24,9 @@ func Detectors(notify []string, budget uint64) []AlertRule {
 		},
 		{
 			Name: "builtin/first-use", Severity: Info, Verdict: "allow", Per: []string{"sandbox", "host"}, Notify: notify,
-			needle:   `\"*`,
-			match:    func(e *Event) bool { return e.Rule != nil && strings.Contains(e.Rule.ID, `"*`) && e.Host != "" },
-			mayEvent: mayFirst,
-			first:    true,
+			needle: `\"*`,
+			match:  isUse, mayEvent: isUse,
+			first: true,
 		},
 	}
 	if budget > 0 {

@@ -209,7 +209,7 @@ func (a *Alerts) remember(line []byte, e *Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.usage = appendUsage(a.usage[:0], line)
-	if len(a.usage) == 0 || e.Verdict != "allow" || !mayFirst(e) {
+	if len(a.usage) == 0 || e.Verdict != "allow" || !isUse(e) {
 		return // it is no use that the rule counts
 	}
 	if a.usages == nil || len(a.usages) >= maxGroups {

@@ -75,8 +75,8 @@ func mayTunnelEvent(e *Event) bool {
 	return len(name) >= tunnelLong && tunnelShaped(name) || plainPrefix(name) < len(name) || len(name) > capHost
 }
 
-// mayFirst reports whether e is allowed by a rule for many names.
-func mayFirst(e *Event) bool {
+// isUse reports whether e is decided by a rule for many names.
+func isUse(e *Event) bool {
 	return e.Rule != nil && strings.Contains(e.Rule.ID, `"*`) && e.Host != ""
 }
 

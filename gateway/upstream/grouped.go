@@ -106,8 +106,8 @@ func (g *Grouped) send(b []byte) error {
 	return err
 }
 
-// closeWait is how long a close waits for what was taken to be sent, to a peer
-// that does not read.
+// closeWait is how long a close waits to send what is left, to a peer that does
+// not read.
 const closeWait = 250 * time.Millisecond
 
 // Close closes the connection when what was taken is sent, as it would be

@@ -345,12 +345,9 @@ func (c *sharedConn) Write(p []byte) (int, error) {
 // ConnectionState is how http2 finds what was negotiated.
 func (c *sharedConn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
 
-// partTime is how long the end of TLS may take, to a peer that does not read.
-const partTime = 250 * time.Millisecond
-
-// Close implements net.Conn.
+// Close implements net.Conn. The end of TLS may take closeWait as well.
 func (c *sharedConn) Close() error {
-	t := time.AfterFunc(partTime, func() { _ = c.tls.NetConn().Close() }) // likewise
+	t := time.AfterFunc(closeWait, func() { _ = c.tls.NetConn().Close() }) // likewise
 	defer t.Stop()
 	return c.tls.Close()
 }
