@@ -32,7 +32,7 @@ func bareProxy(args []string) error {
 		},
 		Transport: &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true,
 			TLSClientConfig: &tls.Config{ClientSessionCache: tls.NewLRUClientSessionCache(4096)}},
-		FlushInterval: -1, BufferPool: &copyBuffers{}, ErrorLog: quiet,
+		BufferPool: &copyBuffers{}, ErrorLog: quiet,
 	}
 	s := &http.Server{Addr: args[1], Handler: proxy, ReadHeaderTimeout: time.Minute, ErrorLog: quiet,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}
