@@ -148,6 +148,9 @@ func openInterfaceHere(o InterfaceOptions, g gate) (*Sockets, error) {
 	if g.families, err = addRoutes(o.Interface); err != nil {
 		return nil, err
 	}
+	if err := limitWaiting(link, g.families); err != nil {
+		return nil, err
+	}
 	ls, err := openListeners(listenOptions{families: g.families, device: o.Interface, Interface: o.Interface, kept: o.Kept})
 	if err != nil {
 		return nil, err

@@ -118,7 +118,10 @@ func openListeners(o listenOptions) (*listeners, error) {
 		} else if file, err = bind(w.family, w.kind, w.at, w.device); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", w, err), ls.sockets.Close())
 		}
-		err := ls.add(w, file)
+		if w.kind == unix.SOCK_DGRAM && w.device != "" {
+			err = makeRoomForAnswers(file)
+		}
+		err = errors.Join(err, ls.add(w, file))
 		file.Close() // it was duplicated
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", w, err), ls.sockets.Close())

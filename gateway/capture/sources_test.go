@@ -4,8 +4,13 @@ package capture
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,5 +65,91 @@ func TestSourcesOfASandboxThatMayHaveAny(t *testing.T) {
 	}
 	if seen[VerdictDeny] != sourcesMax-1 || seen[VerdictSpoof] != more+1 { // one is the sandbox's own
 		t.Errorf("%v of %d packets", seen, sourcesMax+more)
+	}
+}
+
+// TestForgedQuestionsHoldNoAnswerBack: answers to addresses that the sandbox
+// made up wait in the kernel while it asks for those, some three seconds.
+// Other answers of the capture pass them.
+func TestForgedQuestionsHoldNoAnswerBack(t *testing.T) {
+	if rerunAsRoot(t) {
+		return
+	}
+	s := newSite(t)
+	o := s.options()
+	o.Sources = []netip.Prefix{netip.MustParsePrefix("10.77.4.0/24"), netip.MustParsePrefix("fd77::/64")}
+	echoQuestions(s.open(t, o))
+	inside(t, s.host, func() error {
+		for _, version := range []string{"ipv4", "ipv6"} {
+			b, err := os.ReadFile("/proc/sys/net/" + version + "/neigh/sb0/unres_qlen_bytes")
+			if err != nil {
+				return err
+			}
+			if got := strings.TrimSpace(string(b)); got != strconv.Itoa(waitingMax) {
+				t.Errorf("%s: %s bytes may wait for an address", version, got)
+			}
+		}
+		return nil
+	})
+	for name, test := range map[string]struct {
+		first    netip.Addr // that is made up
+		resolver string
+	}{
+		"IPv4": {netip.MustParseAddr("10.77.4.3"), "8.8.8.8:53"},
+		"IPv6": {netip.MustParseAddr("fd77::3"), "[2001:4860:4860::8888]:53"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inside(t, s.sandbox, func() error {
+				if err := question(test.resolver); err != nil { // each end knows the other now
+					return err
+				}
+				p := rawPacket{src: test.first, dst: netip.MustParseAddrPort(test.resolver).Addr(), proto: unix.IPPROTO_UDP}
+				for range sourcesMax - 6 {
+					p.payload = questionFrom(p.src, p.dst)
+					for range 8 {
+						if err := p.send(); err != nil {
+							return err
+						}
+					}
+					p.src = p.src.Next()
+				}
+				return answeredWithin(time.Second, test.resolver)
+			})
+		})
+	}
+}
+
+// questionFrom is a UDP datagram to port 53 with the right checksum, which IPv6
+// asks for.
+func questionFrom(src, dst netip.Addr) []byte {
+	const length = 12
+	b := append(ports(4000, dnsPort, 0, length, 0, 0), "long"...)
+	sum := uint32(length + unix.IPPROTO_UDP)
+	for _, part := range [][]byte{src.AsSlice(), dst.AsSlice(), b} {
+		for i := 0; i < len(part); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(part[i:]))
+		}
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(b[6:], ^uint16(sum+sum>>16))
+	return b
+}
+
+// answeredWithin asks resolver, again and again as clients do, until it answers.
+func answeredWithin(limit time.Duration, resolver string) error {
+	c, err := net.Dial("udp", resolver)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for deadline := time.Now().Add(limit); ; {
+		if _, err := c.Write([]byte("q")); err != nil {
+			return err
+		}
+		c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		_, err := c.Read(make([]byte, 64))
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
 	}
 }
