@@ -5,6 +5,7 @@ package capture
 import (
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -66,12 +67,49 @@ func port(p uint16) []expr.Any {
 	return compare(transportHeader(2, 2), expr.CmpOpEq, binaryutil.BigEndian.PutUint16(p)...)
 }
 
+// otherPort matches every other destination port.
+func otherPort(p uint16) []expr.Any {
+	return compare(transportHeader(2, 2), expr.CmpOpNeq, binaryutil.BigEndian.PutUint16(p)...)
+}
+
 // newConnection matches a TCP segment that opens a connection: SYN and neither
 // ACK, FIN nor RST.
 func newConnection() []expr.Any {
 	const fin, syn, rst, ack = 0x01, 0x02, 0x04, 0x10
 	parts := append(protocol(unix.IPPROTO_TCP), masked(transportHeader(13, 1), []byte{fin | syn | rst | ack})...)
 	return append(parts, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{syn}})
+}
+
+// notNewConnection matches every other TCP segment.
+func notNewConnection() []expr.Any {
+	// Four bytes that are aligned the kernel compares without a call.
+	parts := masked(transportHeader(12, 4), []byte{0, 0x17, 0, 0})
+	return append(parts, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{0, 0x02, 0, 0}})
+}
+
+// plainTCP matches TCP in a packet that is whole and has neither options nor
+// extension headers.
+func plainTCP(f family) []expr.Any {
+	if f.domain == unix.AF_INET6 {
+		return nextHeader(expr.CmpOpEq, unix.IPPROTO_TCP)
+	}
+	return slices.Concat(version(f), compare(networkHeader(9, 1), expr.CmpOpEq, unix.IPPROTO_TCP),
+		compare(networkHeader(0, 1), expr.CmpOpEq, 0x45), whole4())
+}
+
+// whole4 matches what is no fragment of an IPv4 packet.
+func whole4() []expr.Any {
+	parts := masked(networkHeader(4, 4), []byte{0, 0, 0x3f, 0xff})
+	return append(parts, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)})
+}
+
+// unicast matches packets that go to one host: an IPv4 address before
+// 224.0.0.0, an IPv6 address before ff00::.
+func unicast(f family) []expr.Any {
+	if f.domain == unix.AF_INET6 {
+		return compare(networkHeader(24, 1), expr.CmpOpLt, 0xff)
+	}
+	return compare(networkHeader(16, 1), expr.CmpOpLt, 224)
 }
 
 // fragment4 matches every fragment of an IPv4 packet.
@@ -83,6 +121,14 @@ func fragment4() []expr.Any {
 // optionsOf4 matches an IPv4 header that is not 20 bytes long.
 func optionsOf4() []expr.Any {
 	return append(version(ipv4()), compare(networkHeader(0, 1), expr.CmpOpNeq, 0x45)...)
+}
+
+// exactly matches the destination a in a packet of a's version of IP.
+func exactly(a netip.Addr) []expr.Any {
+	if a.Is6() {
+		return compare(networkHeader(24, 16), expr.CmpOpEq, a.AsSlice()...)
+	}
+	return compare(networkHeader(16, 4), expr.CmpOpEq, a.AsSlice()...)
 }
 
 func source(p netip.Prefix) []expr.Any      { return address(p, 12, 8) }

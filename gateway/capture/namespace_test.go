@@ -21,7 +21,7 @@ import (
 )
 
 // newNamespace makes a network namespace that lives as long as the test.
-func newNamespace(t *testing.T) *os.File {
+func newNamespace(t testing.TB) *os.File {
 	t.Helper()
 	type result struct {
 		file *os.File

@@ -94,13 +94,21 @@ func (b *batch) entryRules(g gate) {
 	b.rule(goTo(g.spoof()))
 }
 
+// usualRules decide at once about most packets of a namespace, those of open
+// TCP connections and answers, as the chains behind would: a thousand sandboxes
+// take turns in the caches, and each rule that is read costs a fetch from memory.
+func (b *batch) usualRules(g gate) {
+	for _, f := range g.families {
+		b.rule(version(f), exactly(f.own), otherPort(dnsPort), accept())
+		b.rule(plainTCP(f), unicast(f), notNewConnection(), socket(expr.SocketKeyTransparent, 1), remember(f, b.opened(g, f)), accept())
+	}
+}
+
 // outputRules refuse fragments where a namespace sends them: on the way to lo
 // the kernel would keep them, waiting for the rest, and nothing would be seen.
 func (b *batch) outputRules(g gate) {
-	accept, priority := nftables.ChainPolicyAccept, nftables.ChainPriority(basePriority)
-	b.chain = b.conn.AddChain(&nftables.Chain{Table: b.table, Name: outputChain, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookOutput, Priority: &priority, Policy: &accept})
-	b.conn.FlushChain(b.chain)
+	b.base(outputChain, nftables.ChainTypeFilter, nftables.ChainHookOutput, basePriority)
+	b.rule(version(ipv4()), whole4(), accept()) // most
 	for _, fragment := range [][]expr.Any{fragment4(), nextHeader(expr.CmpOpEq, unix.IPPROTO_FRAGMENT)} {
 		b.rule(fragment, call(g.kept()))
 		b.rule(fragment, goTo(g.refuse()))
@@ -134,9 +142,9 @@ func (b *batch) allowedRules(g gate) {
 	b.rule(newConnection(), goTo(g.refuse())) // nobody listens
 	ours := slices.Concat(protocol(unix.IPPROTO_TCP), socket(expr.SocketKeyTransparent, 1))
 	for _, f := range g.families {
-		b.rule(version(f), ours, remember(f, b.opened(g, f)))
+		b.rule(version(f), ours, remember(f, b.opened(g, f)), setMark(g.mark), accept())
 	}
-	b.rule(ours, setMark(g.mark), accept())
+	b.rule(ours, setMark(g.mark), accept()) // of which there is no place to remember it
 	if !g.pinned {
 		// The other end is in the same namespace, at an address it gave itself.
 		b.rule(protocol(unix.IPPROTO_TCP), socket(expr.SocketKeyWildcard, 0), accept())
@@ -152,7 +160,7 @@ func (b *batch) allowedRules(g gate) {
 	for _, f := range g.families {
 		spoke := slices.Concat(version(f), protocol(unix.IPPROTO_TCP), remembered(f, b.opened(g, f)))
 		b.rule(spoke, port(dnsPort), divert(g, f, dnsPort), accept())
-		b.rule(spoke, compare(transportHeader(2, 2), expr.CmpOpNeq, binaryutil.BigEndian.PutUint16(dnsPort)...), divert(g, f, g.ports[f.domain]), accept())
+		b.rule(spoke, otherPort(dnsPort), divert(g, f, g.ports[f.domain]), accept())
 		b.rule(spoke, reset()) // nobody listens
 	}
 	b.rule(goTo(g.refuse()))

@@ -142,6 +142,9 @@ func (b *batch) dispatch(g gate) error {
 		Hooknum: nftables.ChainHookPrerouting, Priority: &priority, Policy: &accept})
 	b.conn.FlushChain(base)
 	b.chain = base
+	if !g.pinned && !g.shared {
+		b.usualRules(g)
+	}
 	b.rule([]expr.Any{
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
 		&expr.Lookup{SourceRegister: 1, SetName: mapName, SetID: interfaces.ID, IsDestRegSet: true},
