@@ -11,14 +11,16 @@ import (
 // spareHeap is what may be allocated from one collection of garbage to the
 // next, in bytes, where the runtime would allow no more than there is in use.
 // That is little here: each connection leaves some 60 KiB behind, most of them of
-// its handshake, and what is in use is a few MiB.
-const spareHeap = 32 << 20
+// its handshake, and what is in use is a few MiB. Nor is it more: what is
+// allocated anew lies where no cache of the processor has it, and the first time
+// where the kernel has yet to put a page.
+const spareHeap = 8 << 20
 
 // What each sandbox adds to spareHeap, in bytes, and how much that may be with
 // it. Each collection looks through the stacks of all goroutines, and a sandbox
 // has some that wait: that is work which what is in use does not show.
 const (
-	spareSandbox = 64 << 10
+	spareSandbox = 88 << 10
 	mostSpare    = 128 << 20
 )
 

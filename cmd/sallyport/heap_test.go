@@ -67,9 +67,9 @@ func TestSpareShare(t *testing.T) {
 		{"little", spareHeap / 4, 0, 400},
 		{"as much", spareHeap, 0, 100},
 		{"more", 10 * spareHeap, 0, 100},
-		{"as much, and sandboxes", spareHeap, 512, 200},
-		{"as much, and more sandboxes than count", spareHeap, 1 << 20, 400},
-		{"more than they add", 10 * spareHeap, 1 << 20, 100},
+		{"half as much, and sandboxes", (spareHeap + 512*spareSandbox) / 2, 512, 200},
+		{"little, and more sandboxes than count", mostSpare / 4, 1 << 20, 400},
+		{"more than they add", 2 * mostSpare, 1 << 20, 100},
 	} {
 		if got := spareShare(tc.live, tc.sandboxes); got != tc.want {
 			t.Errorf("%s: %d, want %d", tc.name, got, tc.want)
