@@ -60,7 +60,8 @@ const (
 // Event is one record. It is flat, imports nothing, and absent is null: the
 // zero value of a field is left out of what is written, with the exceptions
 // that the encoder names. Log.Write fills Schema, Time, ID, Seq, Instance and
-// Prev; the caller fills the rest and does not write to the event afterwards.
+// Prev; the caller fills the rest and does not write to the event before Write
+// has returned, and to a denial not afterwards either: a Folder may keep that.
 type Event struct {
 	Schema   string    `json:"schema"`
 	Time     time.Time `json:"time"` // RFC 3339, UTC, nanoseconds

@@ -335,7 +335,7 @@ func (x *exchange) end() {
 	}
 	x.mu.Unlock()
 	x.early.stop()
-	e := r.newEvent(r.kind(), audit.PhaseEnd)
+	e := r.endEvent()
 	e.HTTP.Status = x.status
 	e.HTTP.ReqBytes, e.HTTP.RespBytes = x.sent.Load(), x.received.Load()
 	e.Bytes = &e.bytes

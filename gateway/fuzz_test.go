@@ -26,7 +26,8 @@ type noted struct {
 func (n *noted) Write(e *audit.Event) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.events = append(n.events, e)
+	kept := *e // the gateway uses it again
+	n.events = append(n.events, &kept)
 	return nil
 }
 

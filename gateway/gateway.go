@@ -32,8 +32,9 @@ const Name = "sallyport.internal"
 
 // Recorder writes one event. It returns when the event would survive the end
 // of the process; until then nothing of the attempt may leave. Of an end it may
-// return earlier: nothing waits for that. WriteAll is Write of several decisions
-// that were made together; it returns nil or the error of each.
+// return earlier: nothing waits for that. It keeps no event but a denial: others
+// are written to again. WriteAll is Write of several decisions that were made
+// together; it returns nil or the error of each.
 type Recorder interface {
 	Write(*audit.Event) error
 	WriteAll([]*audit.Event) []error

@@ -56,6 +56,7 @@ type allowance struct {
 	spent    spent
 	kept     spent     // as the store has it
 	touched  time.Time // when it was last used
+	number   int64     // of the day of spent, counted from 1970; 0: not known
 }
 
 // forgetAfter is how long an allowance of a day that is over is kept after
@@ -205,6 +206,11 @@ func (w *allowance) add(sent, received int64) error {
 // today begins a new day's budget when there is one.
 func (w *allowance) today() {
 	w.touched = w.now()
+	n := w.touched.Unix() / (24 * 60 * 60)
+	if n == w.number && w.spent.Day != "" {
+		return // of which the name need not be made
+	}
+	w.number = n
 	if d := day(w.touched); w.spent.Day != d {
 		w.spent = spent{Day: d}
 	}

@@ -2,8 +2,6 @@ package gateway
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,10 +10,14 @@ import (
 
 // live is what is open at the moment: connections, requests and relays, each
 // with what policy was asked about it, so that it can be asked again.
+//
+// Each request comes and goes: so it is a list, whose ends cost nothing but its
+// lock.
 type live struct {
-	mu      sync.Mutex
-	entries map[*liveEntry]struct{}
-	idle    chan struct{} // closed when the last entry goes, while somebody waits
+	mu    sync.Mutex
+	first *liveEntry
+	n     int           // entries
+	idle  chan struct{} // closed when the last entry goes, while somebody waits
 }
 
 type liveEntry struct {
@@ -24,6 +26,8 @@ type liveEntry struct {
 	relay     policy.Relay // how a connection is carried; zero for a request
 
 	of decided
+
+	before, behind *liveEntry // in the list; of live
 }
 
 // decided is what policy was asked about. A connection is a carrier as well,
@@ -54,21 +58,42 @@ type lingerer interface {
 func (l *live) add(e *liveEntry) *liveEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.entries == nil {
-		l.entries = map[*liveEntry]struct{}{}
+	if e.behind = l.first; e.behind != nil {
+		e.behind.before = e
 	}
-	l.entries[e] = struct{}{}
+	l.first = e
+	l.n++
 	return e
 }
 
+// remove takes out what was added, once.
 func (l *live) remove(e *liveEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.entries, e)
-	if len(l.entries) == 0 && l.idle != nil {
+	if e.behind != nil {
+		e.behind.before = e.before
+	}
+	if e.before != nil {
+		e.before.behind = e.behind
+	} else {
+		l.first = e.behind
+	}
+	e.before, e.behind = nil, nil
+	if l.n--; l.n == 0 && l.idle != nil {
 		close(l.idle)
 		l.idle = nil
 	}
+}
+
+// all returns what is open.
+func (l *live) all() []*liveEntry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]*liveEntry, 0, l.n)
+	for e := l.first; e != nil; e = e.behind {
+		list = append(list, e)
+	}
+	return list
 }
 
 // recheck asks s about everything that is open and cuts what it denies.
@@ -105,16 +130,10 @@ func noLonger(relay policy.Relay, d policy.Decision) (why policy.Decision, cut b
 
 // expire ends what has made no progress for too long.
 func (l *live) expire(now time.Time) {
-	var watched []lingerer
-	l.mu.Lock()
-	for e := range l.entries {
+	for _, e := range l.all() {
 		if w, ok := e.of.(lingerer); ok {
-			watched = append(watched, w)
+			w.overdue(now)
 		}
-	}
-	l.mu.Unlock()
-	for _, w := range watched {
-		w.overdue(now)
 	}
 }
 
@@ -137,14 +156,11 @@ func (l *live) cutWhere(match func(*liveEntry) (policy.Decision, bool)) {
 		e *liveEntry
 		d policy.Decision
 	}
-	l.mu.Lock()
-	all := slices.Collect(maps.Keys(l.entries))
-	l.mu.Unlock()
 	// Outside the lock: nothing new waits until all that is open is decided
 	// again, and a cut removes its entry. What comes meanwhile asks by itself
 	// whether a reload came between its decision and its entry.
 	var cuts []cut
-	for _, e := range all {
+	for _, e := range l.all() {
 		if d, ok := match(e); ok {
 			cuts = append(cuts, cut{e, d})
 		}
@@ -168,7 +184,7 @@ func (l *live) cutWhere(match func(*liveEntry) (policy.Decision, bool)) {
 // waitFor waits until nothing is open or ctx ends.
 func (l *live) waitFor(ctx context.Context) {
 	l.mu.Lock()
-	if len(l.entries) == 0 {
+	if l.n == 0 {
 		l.mu.Unlock()
 		return
 	}

@@ -24,6 +24,7 @@ type meter struct {
 	held    []byte          // peeked, to be read again; used by one reader at a time
 	raw     syscall.RawConn // of Conn, of whoever reads; nil before it was asked for
 	stall   time.Duration   // bounds each write; 0 does not. Set before the connection is shared
+	bounded atomic.Int64    // the deadline that Write has set last, in Unix nanoseconds; 0: somebody else may have set one
 	revoked atomic.Pointer[policy.Decision]
 
 	mu     sync.Mutex
@@ -96,12 +97,37 @@ func (m *meter) Read(p []byte) (int, error) {
 }
 
 func (m *meter) Write(p []byte) (int, error) {
-	if m.stall > 0 {
-		_ = m.Conn.SetWriteDeadline(time.Now().Add(m.stall)) // an error comes again from Write
-	}
+	m.bound()
 	n, err := m.Conn.Write(p)
 	m.gave(n)
 	return n, err
+}
+
+// bound sets the deadline of a write, unless one before has left it enough: a
+// sixteenth less than stall is as good, and setting it costs.
+func (m *meter) bound() {
+	if m.stall <= 0 {
+		return
+	}
+	now := time.Now()
+	if left := m.bounded.Load() - now.UnixNano(); left > int64(m.stall-m.stall/16) && left <= int64(m.stall) {
+		return
+	}
+	t := now.Add(m.stall)
+	_ = m.Conn.SetWriteDeadline(t) // an error comes again from Write
+	m.bounded.Store(t.UnixNano())
+}
+
+// SetWriteDeadline implements net.Conn. The next write has its own deadline.
+func (m *meter) SetWriteDeadline(t time.Time) error {
+	m.bounded.Store(0)
+	return m.Conn.SetWriteDeadline(t)
+}
+
+// SetDeadline is SetWriteDeadline, and the same for reading.
+func (m *meter) SetDeadline(t time.Time) error {
+	m.bounded.Store(0)
+	return m.Conn.SetDeadline(t)
 }
 
 // Untaken is how many bytes were written that the client's kernel has not taken.

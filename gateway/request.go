@@ -46,8 +46,9 @@ type request struct {
 	route    upstream.Route
 	refused  upstream.Route // with the address for which the host was refused
 	values   map[string]secrets.Value
-	withheld []inject.Use // of a refusal
-	token    string       // secret whose token the gateway answers with; "": none
+	withheld []inject.Use  // of a refusal
+	token    string        // secret whose token the gateway answers with; "": none
+	allowed  *requestEvent // the decision's, once it is recorded; nil: it was none to allow
 	x        *exchange
 	out      *http.Request // as it is to leave
 

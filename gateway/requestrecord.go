@@ -23,7 +23,25 @@ func (r *request) recordDecision(d policy.Decision, us []inject.Use) error {
 	e.refusedAddress(r.refused)
 	err := r.g.record(&e.event)
 	r.id = e.Req
+	if d.Verdict == policy.Allow {
+		r.allowed = e
+	}
 	return err
+}
+
+// endEvent begins the event of the request's end. It is that of its decision:
+// nobody has that any more, as what allows is not folded, and most of both is the
+// same.
+func (r *request) endEvent() *requestEvent {
+	e := r.allowed
+	if e == nil {
+		return r.newEvent(r.kind(), audit.PhaseEnd)
+	}
+	r.allowed = nil
+	e.Phase, e.TLS = audit.PhaseEnd, r.c.tls.Load()
+	e.Verdict, e.Reason, e.Message, e.Severity = "", "", "", ""
+	e.Would, e.Rule, e.Upstream, e.Secrets, e.Alert = nil, nil, nil, nil, ""
+	return e
 }
 
 // refuse records a denial and answers with it, not faster than the sandbox may

@@ -6,12 +6,7 @@ import "sallyport/policy"
 // open now a reload to set would end, by the sandbox of the policy, and how
 // many are open in all. Nothing is ended.
 func (g *Gateway) WouldCut(set *policy.Set) (cut map[string]int, open int) {
-	var asked []*liveEntry
-	g.live.mu.Lock()
-	for e := range g.live.entries {
-		asked = append(asked, e)
-	}
-	g.live.mu.Unlock()
+	asked := g.live.all()
 	cut = map[string]int{}
 	for _, e := range asked { // outside the lock: there may be many
 		r := e.request
