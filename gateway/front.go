@@ -273,7 +273,7 @@ func (t *clearConn) release() error {
 }
 
 func (t *clearConn) Read(p []byte) (int, error) {
-	n, err := t.Conn.Read(p)
+	n, err := t.below.ahead.Fill(t.Conn, p)
 	if !t.read {
 		t.read = n > 0
 		if _, ok := distrust(err, nil); ok {

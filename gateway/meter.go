@@ -24,6 +24,7 @@ type meter struct {
 	held    []byte          // peeked, to be read again; used by one reader at a time
 	raw     syscall.RawConn // of Conn, of whoever reads; nil before it was asked for
 	stall   time.Duration   // bounds each write; 0 does not. Set before the connection is shared
+	both    upstream.Both   // of Conn, of whoever reads
 	bounded atomic.Int64    // the deadline that Write has set last, in Unix nanoseconds; 0: somebody else may have set one
 	revoked atomic.Pointer[policy.Decision]
 
@@ -92,6 +93,16 @@ func (m *meter) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	n, err := m.Conn.Read(p)
+	m.took(n)
+	return n, err
+}
+
+// ReadBoth implements upstream.Arriving.
+func (m *meter) ReadBoth(p []byte, behind upstream.Lender, wait bool) (int, error) {
+	if len(m.held) > 0 {
+		return m.Read(p)
+	}
+	n, err := m.both.Read(m.Conn, m.socket(), p, behind, wait)
 	m.took(n)
 	return n, err
 }

@@ -103,13 +103,13 @@ func (w *answerWriter) ReadFrom(src io.Reader) (int64, error) {
 	bp := buffers.copies.get()
 	defer buffers.copies.put(bp)
 	var total int64
-	for much := false; ; {
+	for much := uint64(w.x.length) > bufferSize && w.more(); ; {
 		var n int
 		var m int64
 		var err, werr error
 		if !much {
 			n, err = src.Read(*bp)
-			much = err == nil && w.written+int64(n) != w.x.length && w.more()
+			much = err == nil && n > len(*bp)-maxRecord && w.written+int64(n) != w.x.length && w.more()
 		}
 		if much {
 			m, err, werr = w.bulk((*bp)[:n], src)
@@ -178,13 +178,8 @@ func (w *answerWriter) bulk(begun []byte, src io.Reader) (sent int64, err, werr 
 	bp := buffers.bulk.get()
 	defer buffers.bulk.put(bp)
 	n := copy(*bp, begun)
-	for more := true; more; {
-		var k int
-		k, err = src.Read((*bp)[n:])
-		n += k
-		more = err == nil && len(*bp)-n >= maxRecord && w.written+int64(n) != w.x.length && w.more()
-	}
-	sent, werr = w.pass((*bp)[:n], true)
+	k, err := src.Read((*bp)[n:])
+	sent, werr = w.pass((*bp)[:n+k], true)
 	return sent, err, werr
 }
 

@@ -120,7 +120,7 @@ func (a *clearConn) Read(p []byte) (int, error) {
 		if a.left > 0 {
 			p = p[:min(int64(len(p)), a.left)]
 		}
-		n, err := a.read(p)
+		n, err := a.readAll(p)
 		if a.left -= int64(n); a.left == 0 {
 			a.part = inHead
 		}
@@ -145,6 +145,20 @@ func (a *clearConn) read(p []byte) (int, error) {
 		return n, nil
 	}
 	return a.Conn.Read(p)
+}
+
+// readAll reads what comes, and all that has arrived behind it, so far as it
+// fits into p.
+func (a *clearConn) readAll(p []byte) (n int, err error) {
+	switch ahead := &a.under.ahead; {
+	case !a.under.secured:
+		return a.read(p)
+	case len(a.rest) == 0:
+		return ahead.Fill(a.Conn, p)
+	default:
+		n, _ = a.read(p) // of the rest
+		return n + ahead.FillBehind(a.Conn, p[n:]), nil
+	}
 }
 
 // unread has b, which was read last, read again. It is not part of store.
@@ -200,13 +214,9 @@ func (a *clearConn) fill() {
 	bp := buffers.get(a.much)
 	room := (*bp)[frameRoom:]
 	had := copy(room, a.held)
-	n := had
-	for first := true; a.err == nil && (first || a.more(len(room)-n)); first = false {
-		var k int
-		k, a.err = a.read(room[n:])
-		n += k
-	}
-	a.much = n-had >= pauseSize
+	n, err := a.readAll(room[had:])
+	a.err, a.much = err, n >= pauseSize
+	n += had
 	a.held, a.buf = a.held[:0], bp
 	frame, end := a.judge(room[:n])
 	if a.err != nil { // what is there is all
@@ -216,10 +226,4 @@ func (a *clearConn) fill() {
 		buffers.put(bp)
 		a.buf, a.out = nil, nil
 	}
-}
-
-// more says whether another read has something at once: so much has arrived
-// that a whole record is in it.
-func (a *clearConn) more(room int) bool {
-	return room >= maxRecord && len(a.rest) == 0 && a.under.waiting() >= maxRecord
 }

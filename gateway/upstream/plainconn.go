@@ -35,5 +35,10 @@ func (a *arriving) Read(b []byte) (int, error) { return a.Conn.Read(b) }
 // Waiting implements Arriving.
 func (a *arriving) Waiting() int { return Waiting(a.raw) }
 
+// ReadBoth implements Arriving.
+func (a *arriving) ReadBoth(p []byte, behind Lender, wait bool) (int, error) {
+	return a.both.Read(a.Conn, a.raw, p, behind, wait)
+}
+
 // waiting is how many bytes can at least be read at once.
 func (c *conn) waiting() int { return c.ahead.Waiting((*arriving)(c)) }

@@ -27,6 +27,7 @@ type conn struct {
 	alpn    string                     // as negotiated
 	records Records                    // of TLS over it
 	ahead   Ahead                      // likewise, if secured
+	both    Both                       // likewise
 	secured bool                       // TLS is spoken over it
 	late    atomic.Pointer[time.Timer] // to send the last flight of its handshake; nil: none is kept
 	raw     syscall.RawConn            // nil: it has none
@@ -100,7 +101,7 @@ func (c *conn) Read(b []byte) (n int, err error) {
 	} else {
 		n, err = c.Conn.Read(b)
 	}
-	if err != nil {
+	if err != nil && err != errNone {
 		c.once.Do(func() { close(c.ended) })
 	}
 	return n, err

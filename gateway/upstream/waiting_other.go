@@ -2,7 +2,10 @@
 
 package upstream
 
-import "syscall"
+import (
+	"net"
+	"syscall"
+)
 
 // Waiting is not known here.
 func Waiting(syscall.RawConn) int { return 0 }
@@ -12,3 +15,14 @@ func Untaken(syscall.RawConn) int { return 1 }
 
 // Arrived does not wait: here whoever reads does.
 func Arrived(syscall.RawConn) error { return nil }
+
+// Both reads into one buffer here.
+type Both struct{}
+
+// Read is ReadBoth of an Arriving, which is c.
+func (*Both) Read(c net.Conn, _ syscall.RawConn, p []byte, _ Lender, wait bool) (int, error) {
+	if wait {
+		return c.Read(p)
+	}
+	return 0, errNone
+}
