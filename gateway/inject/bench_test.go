@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"sallyport/policy"
+	"sallyport/secrets"
 )
 
 // tableOf makes n secrets, all approved for good.test, of the plain or the
@@ -122,4 +123,23 @@ func BenchmarkOutgoing(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkMasker is what a response asks for that is covered.
+func BenchmarkMasker(b *testing.B) {
+	for _, n := range []int{1, 1000} {
+		values := make([]string, n)
+		for i := range values {
+			values[i] = fmt.Sprintf("sk-REAL-%06d-abcdefghijklmnopqrstuv", i)
+		}
+		g, name := guardOf(b, values...), fmt.Sprintf("KEY_%d", n-1)
+		names, used := []string{name}, map[string]secrets.Value{name: mustValue(b, values[n-1])}
+		b.Run(fmt.Sprintf("values/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				if g.Masker(names, used) == nil {
+					b.Fatal("nothing is covered")
+				}
+			}
+		})
+	}
 }

@@ -12,7 +12,7 @@ import (
 // sends them back and to stop them where a sandbox sends them out. It is read
 // only and made anew when a value changes.
 type Guard struct {
-	held []secrets.Held
+	held map[string][]secrets.Held // by the name of the secret
 	out  *outgoing
 
 	mu      sync.Mutex
@@ -21,7 +21,11 @@ type Guard struct {
 
 // NewGuard makes a Guard of the values that a secrets.Store holds.
 func NewGuard(held []secrets.Held) *Guard {
-	return &Guard{held: slices.Clone(held), out: newOutgoing(held), maskers: make(map[string]*Masker)}
+	g := &Guard{held: make(map[string][]secrets.Held), out: newOutgoing(held), maskers: make(map[string]*Masker)}
+	for _, h := range held {
+		g.held[h.Name] = append(g.held[h.Name], h)
+	}
+	return g
 }
 
 // Masker returns what covers the values of the named secrets, those that are
@@ -34,9 +38,7 @@ func (g *Guard) Masker(names []string, used map[string]secrets.Value, made ...se
 	extra := slices.Clip(made)
 	for name, whole := range used {
 		for _, v := range whole.Parts() {
-			known := slices.ContainsFunc(g.held, func(h secrets.Held) bool {
-				return h.Name == name && h.Value.Reveal() == v.Reveal()
-			})
+			known := slices.ContainsFunc(g.held[name], func(h secrets.Held) bool { return h.Value.Reveal() == v.Reveal() })
 			if !known {
 				// It came in after the guard was made.
 				extra = append(extra, secrets.Held{Name: name, Value: v})
@@ -58,10 +60,8 @@ func (g *Guard) Masker(names []string, used map[string]secrets.Value, made ...se
 }
 
 func (g *Guard) of(names []string) (out []secrets.Held) {
-	for _, h := range g.held {
-		if slices.Contains(names, h.Name) {
-			out = append(out, h)
-		}
+	for _, name := range names {
+		out = append(out, g.held[name]...)
 	}
 	return out
 }
