@@ -25,16 +25,19 @@ const (
 	answersRoom = sourcesMax * waitingMax // SO_SNDBUF, which the kernel doubles
 )
 
-// makeRoomForAnswers does that for the DNS socket of an interface.
+// makeRoomForAnswers does that for the DNS socket of an interface, as far as the
+// kernel lets: to root of a user namespace some give no more than wmem_max.
 func makeRoomForAnswers(socket *os.File) error {
 	raw, err := socket.SyscallConn() // Fd would make it block for every process that has it
 	if err != nil {
 		return err
 	}
 	ended := raw.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, answersRoom)
+		if err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, answersRoom); errors.Is(err, unix.EPERM) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, answersRoom)
+		}
 	})
-	return errors.Join(ended, os.NewSyscallError("SO_SNDBUFFORCE", err))
+	return errors.Join(ended, os.NewSyscallError("SO_SNDBUF", err))
 }
 
 // limitWaiting makes waitingMax the most that waits for one address behind link.
