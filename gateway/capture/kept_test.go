@@ -24,7 +24,7 @@ func keptOf(t *testing.T, ns *os.File, change func(i int, w *wanted)) []*os.File
 	inside(t, ns, func() error {
 		for i, w := range (listenOptions{families: []family{ipv4(), ipv6()}}).wanted() {
 			change(i, &w)
-			f, err := bind(w.family, w.kind, w.at, w.device)
+			f, err := opened(w)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w, err)
 			}
@@ -34,6 +34,19 @@ func keptOf(t *testing.T, ns *os.File, change func(i int, w *wanted)) []*os.File
 	})
 	t.Cleanup(func() { closeFiles(files) })
 	return files
+}
+
+// opened opens a socket as a capture does.
+func opened(w wanted) (*os.File, error) {
+	if w.kind == unix.SOCK_DGRAM {
+		return bind(w)
+	}
+	l, err := listen(w)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close() // the file is another descriptor
+	return l.(*net.TCPListener).File()
 }
 
 func unchanged(int, *wanted) {}
@@ -106,7 +119,7 @@ func TestForgedSocketsAreNotUsed(t *testing.T) {
 		"one too many": func(t *testing.T, ns *os.File) []*os.File {
 			var other *os.File
 			inside(t, ns, func() (err error) {
-				other, err = bind(ipv4(), unix.SOCK_STREAM, netip.AddrPortFrom(ownAddr4(), 0), "")
+				other, err = opened(wanted{family: ipv4(), kind: unix.SOCK_STREAM, at: netip.AddrPortFrom(ownAddr4(), 0)})
 				return err
 			})
 			t.Cleanup(func() { other.Close() })

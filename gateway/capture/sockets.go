@@ -112,17 +112,11 @@ func openListeners(o listenOptions) (*listeners, error) {
 	}
 	ls := &listeners{sockets: &Sockets{Interface: o.Interface, Reused: kept != nil}, ports: make(map[int]uint16)}
 	for i, w := range want {
-		var file *os.File
 		if kept != nil {
-			file = kept[i]
-		} else if file, err = bind(w.family, w.kind, w.at, w.device); err != nil {
-			return nil, errors.Join(fmt.Errorf("%s: %w", w, err), ls.sockets.Close())
+			err = ls.take(w, kept[i])
+		} else {
+			err = ls.open(w)
 		}
-		if w.kind == unix.SOCK_DGRAM && w.device != "" {
-			err = makeRoomForAnswers(file)
-		}
-		err = errors.Join(err, ls.add(w, file))
-		file.Close() // it was duplicated
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", w, err), ls.sockets.Close())
 		}
@@ -130,9 +124,31 @@ func openListeners(o listenOptions) (*listeners, error) {
 	return ls, nil
 }
 
-// add takes in a duplicate of the socket that w asked for.
-func (l *listeners) add(w wanted, file *os.File) error {
+// open makes the socket that w asks for.
+func (l *listeners) open(w wanted) error {
 	if w.kind == unix.SOCK_DGRAM {
+		file, err := bind(w)
+		if err != nil {
+			return err
+		}
+		return l.take(w, file)
+	}
+	listener, err := listen(w)
+	if err == nil {
+		l.listens(w, listener)
+	}
+	return err
+}
+
+// take takes in a duplicate of the socket that w asked for, and closes file.
+func (l *listeners) take(w wanted, file *os.File) error {
+	defer file.Close()
+	if w.kind == unix.SOCK_DGRAM {
+		if w.device != "" {
+			if err := makeRoomForAnswers(file); err != nil {
+				return err
+			}
+		}
 		c, err := newDNSConn(file)
 		if err == nil {
 			l.sockets.DNSPackets = append(l.sockets.DNSPackets, c)
@@ -140,16 +156,21 @@ func (l *listeners) add(w wanted, file *os.File) error {
 		return err
 	}
 	listener, err := net.FileListener(file)
+	if err == nil {
+		l.listens(w, listener)
+	}
+	return err
+}
+
+// listens takes in the listener that w asked for.
+func (l *listeners) listens(w wanted, listener net.Listener) {
 	switch {
-	case err != nil:
-		return err
 	case w.at.Port() == dnsPort:
 		l.sockets.DNSListeners = append(l.sockets.DNSListeners, listener)
 	default:
 		l.sockets.TCP = append(l.sockets.TCP, listener)
 		l.ports[w.family.domain] = listener.Addr().(*net.TCPAddr).AddrPort().Port()
 	}
-	return nil
 }
 
 // String names the socket in errors.
@@ -160,33 +181,41 @@ func (w wanted) String() string {
 	return "tcp " + w.at.String()
 }
 
-// bind makes one transparent socket. A datagram socket never shares its port
-// (SO_REUSEADDR would let a process of the sandbox bind the same and take the
-// questions); a listener needs it to come back while old connections linger.
-func bind(f family, kind int, at netip.AddrPort, device string) (*os.File, error) {
-	fd, err := unix.Socket(f.domain, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+// bind makes the transparent datagram socket that w asks for. It never shares
+// its port: SO_REUSEADDR would let a process of the sandbox bind the same and
+// take the questions.
+func bind(w wanted) (*os.File, error) {
+	fd, err := unix.Socket(w.family.domain, w.kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	file := os.NewFile(uintptr(fd), "capture")
-	err = setOptions(fd, f, kind)
-	if err == nil && device != "" {
-		err = os.NewSyscallError("bind to "+device, unix.BindToDevice(fd, device))
-	}
+	err = w.prepare(fd)
 	if err == nil {
-		err = os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at)))
-	}
-	if errors.Is(err, unix.EADDRINUSE) {
-		err = fmt.Errorf("another gateway holds this capture, or another program that port of every address: %w", err)
-	}
-	if err == nil && kind == unix.SOCK_STREAM {
-		err = os.NewSyscallError("listen", unix.Listen(fd, backlog))
+		err = os.NewSyscallError("bind", unix.Bind(fd, sockaddr(w.at)))
 	}
 	if err != nil {
 		file.Close()
-		return nil, err
+		return nil, held(err)
 	}
 	return file, nil
+}
+
+// prepare sets what a socket must have before it is bound.
+func (w wanted) prepare(fd int) error {
+	err := setOptions(fd, w.family, w.kind)
+	if err == nil && w.device != "" {
+		err = os.NewSyscallError("bind to "+w.device, unix.BindToDevice(fd, w.device))
+	}
+	return err
+}
+
+// held says of an address that is in use who may have it.
+func held(err error) error {
+	if errors.Is(err, unix.EADDRINUSE) {
+		return fmt.Errorf("another gateway holds this capture, or another program that port of every address: %w", err)
+	}
+	return err
 }
 
 func setOptions(fd int, f family, kind int) error {
