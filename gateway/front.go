@@ -184,6 +184,13 @@ type frontConn struct {
 	asleep    bool // nobody serves it; under the mu of rests
 }
 
+// RemoteAddr returns the client's address. It is what the server asks for first
+// on the goroutine that serves the connection.
+func (f *frontConn) RemoteAddr() net.Addr {
+	upstream.GrowStack8K()
+	return f.Conn.RemoteAddr()
+}
+
 // Close closes the clear side and then the sandbox's. A client that may still
 // be sending gets time to read the answer; another Close ends that. A connection
 // that rests stays open.

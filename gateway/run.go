@@ -11,6 +11,7 @@ import (
 	"sallyport/gateway/capture"
 	"sallyport/gateway/dns"
 	"sallyport/gateway/identity"
+	"sallyport/gateway/upstream"
 )
 
 // Inbound is one way in: the sockets of a capture, and who speaks on them.
@@ -127,6 +128,7 @@ func (g *Gateway) accept(ctx context.Context, l net.Listener, in *Inbound) error
 		}
 		go func() {
 			defer g.serving.leave()
+			upstream.GrowStack16K()
 			if in.Owner != nil {
 				g.serveProxied(ctx, nc, in.Owner)
 				return

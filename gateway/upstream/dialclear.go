@@ -43,6 +43,7 @@ func (p *Pool) dialTLS(ctx context.Context, addr string, config *tls.Config) (ne
 		c.keepLastFlight(config)
 	}
 	t := tls.Client(c, config)
+	growStack32K()
 	shaking, cancel := context.WithTimeoutCause(ctx, p.u.tlsTimeout, errHandshakeTime)
 	defer cancel()
 	if err := t.HandshakeContext(shaking); err != nil {
