@@ -91,7 +91,7 @@ func (a *Alerts) tickAt(at place, do func()) {
 
 // alertGather is how long what follows a record is waited for: under load the
 // log grows all the time, and each look at it costs.
-const alertGather = 20 * time.Millisecond
+const alertGather = 100 * time.Millisecond
 
 func (a *Alerts) gather(ctx context.Context) {
 	select {
