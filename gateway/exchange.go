@@ -312,7 +312,8 @@ func (x *exchange) failure() error {
 
 // finish ends the sandbox's side: what was hijacked is closed, and an answer
 // that broke off upstream is broken off here too, so that it is never taken
-// for a whole one. Behind one that could not be sent nothing else is served.
+// for a whole one. Behind one that could not be sent nothing else is served. A
+// whole answer is sent.
 func (x *exchange) finish() {
 	if h := x.hijacked.Load(); h != nil {
 		_ = h.Close()
@@ -320,6 +321,9 @@ func (x *exchange) finish() {
 	}
 	if x.unsent || x.broken.Load() && x.length != 0 {
 		panic(http.ErrAbortHandler)
+	}
+	if _, said := x.r.w.Header()["Content-Length"]; said && x.r.in.ProtoMajor == 1 && x.answer.written == x.length {
+		x.answer.Flush() // the server would do so itself, but only when the end is recorded
 	}
 }
 
