@@ -27,7 +27,7 @@ type metrics struct {
 	connect   prometheus.Histogram
 	bytes     *prometheus.CounterVec
 	questions outcomes
-	secrets   *prometheus.CounterVec
+	secrets   outcomes
 	reloads   *prometheus.CounterVec
 	alerts    *prometheus.CounterVec
 	shipped   *prometheus.CounterVec
@@ -55,7 +55,7 @@ func newMetrics(next recorder) *metrics {
 	m.decisions.vec, m.decisions.labels = counter("decisions_total", "Decisions, folded repeats counted one by one.", "kind", "verdict", "reason"), 3
 	m.bytes = counter("bytes_total", "Bytes of admitted connections, at the sandbox's side.", "direction")
 	m.questions.vec, m.questions.labels = counter("dns_queries_total", "DNS questions.", "qtype", "rcode"), 2
-	m.secrets = counter("secret_uses_total", "What was done with secrets in requests.", "secret", "action")
+	m.secrets.vec, m.secrets.labels = counter("secret_uses_total", "What was done with secrets in requests.", "secret", "action"), 2
 	m.reloads = counter("policy_reloads_total", "Loads of the policy.", "result")
 	m.alerts = counter("alerts_total", "Notices of alerts, and what became of their deliveries.", "alert", "result")
 	m.shipped = counter("audit_shipped_total", "Records that were to be shipped, by what became of them: sent, failed (an attempt) or dropped.", "result")
@@ -106,7 +106,7 @@ func (m *metrics) decided(e *audit.Event, recorded bool) {
 	}
 	for _, s := range e.Secrets {
 		if recorded || s.Action == "withheld" {
-			m.secrets.WithLabelValues(s.Name, s.Action).Add(float64(max(s.Count, 1)))
+			m.secrets.of([3]string{s.Name, s.Action}).Add(float64(max(s.Count, 1)))
 		}
 	}
 }
