@@ -25,23 +25,30 @@ const (
 	answersRoom = sourcesMax * waitingMax // SO_SNDBUF, which the kernel doubles
 )
 
-// makeRoomForAnswers does that for the DNS socket of an interface, as far as the
-// kernel lets: to root of a user namespace some give no more than wmem_max.
-func makeRoomForAnswers(socket *os.File) error {
+// makeRoomForAnswers does that for the DNS socket of an interface, and returns
+// its room in bytes. In a user namespace the kernel gives no more than
+// net.core.wmem_max.
+func makeRoomForAnswers(socket *os.File) (room int, err error) {
 	raw, err := socket.SyscallConn() // Fd would make it block for every process that has it
 	if err != nil {
-		return err
+		return 0, err
 	}
 	ended := raw.Control(func(fd uintptr) {
-		if err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, answersRoom); errors.Is(err, unix.EPERM) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, answersRoom)
+		if errors.Is(err, unix.EPERM) {
 			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, answersRoom)
 		}
+		if err == nil {
+			room, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
+		}
 	})
-	return errors.Join(ended, os.NewSyscallError("SO_SNDBUF", err))
+	return room, errors.Join(ended, os.NewSyscallError("SO_SNDBUF", err))
 }
 
-// limitWaiting makes waitingMax the most that waits for one address behind link.
-func limitWaiting(link netlink.Link, families []family) error {
+// limitWaiting makes waitingMax the most that waits for one address behind link,
+// or less, so that room is enough for sourcesMax of them.
+func limitWaiting(link netlink.Link, families []family, room int) error {
+	most := uint32(min(waitingMax, room/sourcesMax))
 	for _, f := range families {
 		table := "arp_cache"
 		if f.domain == unix.AF_INET6 {
@@ -51,7 +58,7 @@ func limitWaiting(link netlink.Link, families []family) error {
 		const name, parameters, index, queueBytes = 1, 6, 1, 16
 		of := nl.NewRtAttr(parameters, nil)
 		of.AddRtAttr(index, nl.Uint32Attr(uint32(link.Attrs().Index)))
-		of.AddRtAttr(queueBytes, nl.Uint32Attr(waitingMax))
+		of.AddRtAttr(queueBytes, nl.Uint32Attr(most))
 		r := nl.NewNetlinkRequest(unix.RTM_SETNEIGHTBL, unix.NLM_F_ACK)
 		r.AddRawData(slices.Concat([]byte{byte(f.domain), 0, 0, 0}, nl.NewRtAttr(name, nl.ZeroTerminated(table)).Serialize(), of.Serialize()))
 		_, err := r.Execute(unix.NETLINK_ROUTE, 0)

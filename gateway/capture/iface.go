@@ -148,15 +148,15 @@ func openInterfaceHere(o InterfaceOptions, g gate) (*Sockets, error) {
 	if g.families, err = addRoutes(o.Interface); err != nil {
 		return nil, err
 	}
-	if err := limitWaiting(link, g.families); err != nil {
-		return nil, err
-	}
 	ls, err := openListeners(listenOptions{families: g.families, device: o.Interface, Interface: o.Interface, kept: o.Kept})
 	if err != nil {
 		return nil, err
 	}
 	g.ports = ls.ports
-	err = ls.guard(g, false)
+	err = limitWaiting(link, g.families, ls.room)
+	if err == nil {
+		err = ls.guard(g, false)
+	}
 	if err == nil {
 		err = addAddresses(link, o.Gateway, o.Namespace != "")
 	}

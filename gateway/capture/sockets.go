@@ -86,6 +86,7 @@ type listenOptions struct {
 type listeners struct {
 	sockets *Sockets
 	ports   map[int]uint16 // domain → port of the TCP listener
+	room    int            // of each DNS socket of an interface, for answers, in bytes
 }
 
 // wanted are the sockets that o asks for: one to divert connections to and two
@@ -141,11 +142,11 @@ func (l *listeners) open(w wanted) error {
 }
 
 // take takes in a duplicate of the socket that w asked for, and closes file.
-func (l *listeners) take(w wanted, file *os.File) error {
+func (l *listeners) take(w wanted, file *os.File) (err error) {
 	defer file.Close()
 	if w.kind == unix.SOCK_DGRAM {
 		if w.device != "" {
-			if err := makeRoomForAnswers(file); err != nil {
+			if l.room, err = makeRoomForAnswers(file); err != nil {
 				return err
 			}
 		}
