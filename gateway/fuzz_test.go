@@ -26,7 +26,11 @@ type noted struct {
 func (n *noted) Write(e *audit.Event) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	kept := *e // the gateway uses it again
+	kept := *e // the gateway uses it again, and what it points to
+	if kept.HTTP != nil {
+		of := *kept.HTTP
+		kept.HTTP = &of
+	}
 	n.events = append(n.events, &kept)
 	return nil
 }

@@ -25,7 +25,8 @@ type meter struct {
 	raw     syscall.RawConn // of Conn, of whoever reads; nil before it was asked for
 	stall   time.Duration   // bounds each write; 0 does not. Set before the connection is shared
 	both    upstream.Both   // of Conn, of whoever reads
-	bounded atomic.Int64    // the deadline that Write has set last, in Unix nanoseconds; 0: somebody else may have set one
+	began   time.Time       // by the clock that is never set
+	bounded atomic.Int64    // the deadline that Write has set last, in nanoseconds since then; 0: somebody else may have set one
 	revoked atomic.Pointer[policy.Decision]
 
 	mu     sync.Mutex
@@ -33,7 +34,7 @@ type meter struct {
 	after  []func() // what is to be told of the close
 }
 
-func newMeter(c net.Conn) *meter { return &meter{Conn: c} }
+func newMeter(c net.Conn) *meter { return &meter{Conn: c, began: time.Now()} }
 
 const peekSize = 1 << 10
 
@@ -120,13 +121,12 @@ func (m *meter) bound() {
 	if m.stall <= 0 {
 		return
 	}
-	now := time.Now()
-	if left := m.bounded.Load() - now.UnixNano(); left > int64(m.stall-m.stall/16) && left <= int64(m.stall) {
+	now := time.Since(m.began)
+	if left := time.Duration(m.bounded.Load()) - now; left > m.stall-m.stall/16 && left <= m.stall {
 		return
 	}
-	t := now.Add(m.stall)
-	_ = m.Conn.SetWriteDeadline(t) // an error comes again from Write
-	m.bounded.Store(t.UnixNano())
+	_ = m.Conn.SetWriteDeadline(m.began.Add(now + m.stall)) // an error comes again from Write
+	m.bounded.Store(int64(now + m.stall))
 }
 
 // SetWriteDeadline implements net.Conn. The next write has its own deadline.
