@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
@@ -19,6 +20,7 @@ type Ahead struct {
 	atOnce  bool    // what has not arrived is not waited for
 	drained bool    // the last read took all that had arrived, which was little
 	given   int     // bytes, all in all
+	failed  error   // of TLS, behind what Fill has given
 	buf     *[]byte // lent; nil: nothing of it is in rest
 	rest    []byte  // of buf, to be read
 	left    atomic.Int64
@@ -116,8 +118,12 @@ func (a *Ahead) keep(rest []byte) {
 }
 
 // Fill reads from t, which is TLS over what a reads, into p: what comes, and all
-// that has arrived behind it, so far as it fits.
+// that has arrived behind it, so far as it fits. It tells of an end with what is
+// before it, as crypto/tls does, and again.
 func (a *Ahead) Fill(t io.Reader, p []byte) (n int, err error) {
+	if a.failed != nil {
+		return 0, a.failed
+	}
 	before := a.given
 	if n, err = t.Read(p); err != nil || n == len(p) {
 		return n, err
@@ -125,25 +131,31 @@ func (a *Ahead) Fill(t io.Reader, p []byte) (n int, err error) {
 	if took := a.given - before; took > 0 && took-n <= aroundRecord && a.drained && len(a.rest) == 0 {
 		return n, nil // it was one record, and all
 	}
-	return n + a.FillBehind(t, p[n:]), nil
+	k, err := a.FillBehind(t, p[n:])
+	return n + k, err
 }
 
 // aroundRecord is how many bytes a record of TLS has at most besides its text, in
 // the usual ciphers.
 const aroundRecord = 64
 
-// FillBehind is Fill, but does not wait for what comes. An error comes again
-// from the next read.
-func (a *Ahead) FillBehind(t io.Reader, p []byte) (n int) {
+// FillBehind is Fill, but does not wait for what comes.
+func (a *Ahead) FillBehind(t io.Reader, p []byte) (n int, err error) {
+	if a.failed != nil {
+		return 0, a.failed
+	}
 	a.atOnce = true
-	for n < len(p) {
-		k, err := t.Read(p[n:])
-		if n += k; err != nil || k == 0 {
-			break
-		}
+	for err == nil && n < len(p) {
+		var k int
+		k, err = t.Read(p[n:])
+		n += k
 	}
 	a.atOnce = false
-	return n
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() { // errNone; a deadline comes again from the next read
+		return n, nil
+	}
+	a.failed = err
+	return n, err
 }
 
 // Waiting is how many bytes at least can be read at once: of those that wait in

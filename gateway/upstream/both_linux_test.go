@@ -126,20 +126,74 @@ func (c *collected) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestFilling: all records that have arrived are read together. One of which a
-// part has arrived holds up none before it, and comes whole when the rest has.
-func TestFilling(t *testing.T) {
+// filledPair returns a connection of no pool, TLS over it, and the peer's, which
+// collects what it writes once kept.keeps is set.
+func filledPair(t *testing.T, version uint16) (c *conn, client, server *tls.Conn, kept *collected) {
+	t.Helper()
 	c, peer := tcpPair(t)
 	root, roots := newAuthority(t), x509.NewCertPool()
 	roots.AddCert(root.cert)
-	kept := &collected{Conn: peer}
-	server := tls.Server(kept, &tls.Config{Certificates: []tls.Certificate{root.issue(t, nil)}, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true})
-	client := tls.Client(c, &tls.Config{RootCAs: roots, ServerName: "good.test"})
+	kept = &collected{Conn: peer}
+	server = tls.Server(kept, &tls.Config{Certificates: []tls.Certificate{root.issue(t, nil)}, MaxVersion: version, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true})
+	client = tls.Client(c, &tls.Config{RootCAs: roots, ServerName: "good.test"})
 	shaken := make(chan error, 1)
 	go func() { shaken <- server.Handshake() }()
 	if err := errors.Join(client.Handshake(), <-shaken); err != nil {
 		t.Fatal(err)
 	}
+	return c, client, server, kept
+}
+
+// TestFillingTellsOfTheEnd: of TLS 1.2, crypto/tls tells of a close_notify with
+// the bytes before it, and net/http keeps no connection then.
+func TestFillingTellsOfTheEnd(t *testing.T) {
+	c, client, server, kept := filledPair(t, tls.VersionTLS12)
+	kept.keeps = true
+	const size = 40000
+	_, err := server.Write(make([]byte, size))
+	if err = errors.Join(err, server.CloseWrite()); err != nil {
+		t.Fatal(err)
+	}
+	_ = kept.Conn.SetWriteDeadline(time.Time{}) // CloseWrite has set one
+	_, _ = kept.Conn.Write(kept.text.Bytes())   // what does not arrive is missed below
+	arrive(t, c, kept.text.Len())
+	if n, err := c.ahead.Fill(client, make([]byte, size)); n != size || err != io.EOF {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, err := c.ahead.Fill(client, make([]byte, size)); n != 0 || err != io.EOF {
+		t.Errorf("then %d, %v", n, err)
+	}
+}
+
+// refusing gives text, then an error, and text again: crypto/tls reads on behind
+// an error of a handshake that it refuses.
+type refusing struct{ reads int }
+
+func (r *refusing) Read(p []byte) (int, error) {
+	if r.reads++; r.reads == 2 {
+		return 0, errNotAgain
+	}
+	return copy(p, "text"), nil
+}
+
+var errNotAgain = errors.New("no handshake again")
+
+// TestNoErrorIsLostByFilling, also of one that comes only once.
+func TestNoErrorIsLostByFilling(t *testing.T) {
+	var a Ahead
+	p, r := make([]byte, 100), &refusing{}
+	if n, err := a.Fill(r, p); n != 4 || err != errNotAgain {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, err := a.Fill(r, p); n != 0 || err != errNotAgain {
+		t.Errorf("then %d, %v", n, err)
+	}
+}
+
+// TestFilling: all records that have arrived are read together. One of which a
+// part has arrived holds up none before it, and comes whole when the rest has.
+func TestFilling(t *testing.T) {
+	c, client, server, kept := filledPair(t, 0)
 	kept.keeps = true
 	p := make([]byte, 128<<10)
 	for i, size := range []int{1, 100, 16 << 10, 64 << 10, 100 << 10, 20 << 10, 5} {
@@ -152,7 +206,7 @@ func TestFilling(t *testing.T) {
 			sent := bytes.Clone(kept.text.Bytes())
 			kept.text.Reset()
 			at := max(0, len(sent)-cut)
-			_, _ = peer.Write(sent[:at]) // what does not arrive is missed below
+			_, _ = kept.Conn.Write(sent[:at]) // what does not arrive is missed below
 			arrive(t, c, at)
 			got := 0
 			if whole := len(sent) <= maxRecord; cut == 0 || !whole {
@@ -163,7 +217,7 @@ func TestFilling(t *testing.T) {
 					t.Errorf("%d bytes, of which %d are to come: %d were read", size, cut, got)
 				}
 			}
-			_, _ = peer.Write(sent[at:])
+			_, _ = kept.Conn.Write(sent[at:])
 			for n := 0; got < size; got += n {
 				if n, err = c.ahead.Fill(client, p[got:]); err != nil {
 					t.Fatal(err)

@@ -157,7 +157,8 @@ func (a *clearConn) readAll(p []byte) (n int, err error) {
 		return ahead.Fill(a.Conn, p)
 	default:
 		n, _ = a.read(p) // of the rest
-		return n + ahead.FillBehind(a.Conn, p[n:]), nil
+		k, err := ahead.FillBehind(a.Conn, p[n:])
+		return n + k, err
 	}
 }
 
