@@ -4,28 +4,13 @@ import (
 	"io"
 	"net"
 	"testing"
-	"time"
 )
 
 // TestWaiting: what has arrived and was not read is known, and nothing of
 // what is no socket or is closed.
 func TestWaiting(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	peer, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer peer.Close()
-	accepted, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer accepted.Close()
-	c := newConn(accepted, &Pool{conns: map[*conn]struct{}{}})
+	c, peer := tcpPair(t)
+	c.secured = false
 	info := Info{conn: c}
 	if n := info.Waiting(); n != 0 {
 		t.Errorf("%d bytes wait before there were any", n)
@@ -34,9 +19,7 @@ func TestWaiting(t *testing.T) {
 	if _, err := peer.Write(make([]byte, sent)); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); info.Waiting() < sent && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	arrive(t, c, sent)
 	if _, err := io.ReadFull(c, make([]byte, read)); err != nil {
 		t.Fatal(err)
 	}
