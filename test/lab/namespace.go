@@ -32,8 +32,36 @@ type Namespace struct {
 	done   chan struct{}  // closed when that thread is gone
 }
 
+// shareNames makes namespaceDir a mount of its own that other mount namespaces
+// follow, as "ip netns add" does and leaves it: a service that has one sees the
+// names that are given later, and that command covers none that were given before.
+func shareNames() error {
+	if err := os.MkdirAll(namespaceDir, 0o755); err != nil {
+		return err
+	}
+	lock, err := os.Open(namespaceDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil { // other labs do the same
+		return err
+	}
+	err = unix.Mount("", namespaceDir, "", unix.MS_SHARED|unix.MS_REC, "")
+	if !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	if err := unix.Mount(namespaceDir, namespaceDir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	return unix.Mount("", namespaceDir, "", unix.MS_SHARED|unix.MS_REC, "")
+}
+
 // newNamespace makes a named namespace whose lo is up.
 func newNamespace(home netns.NsHandle, name string) (*Namespace, error) {
+	if err := shareNames(); err != nil {
+		return nil, fmt.Errorf("share %s: %w", namespaceDir, err)
+	}
 	n := &Namespace{Name: fmt.Sprintf("%s%d-%s", prefix, os.Getpid(), name), home: home}
 	err := onThread(home, func() (err error) {
 		n.handle, err = netns.NewNamed(n.Name)
