@@ -66,10 +66,13 @@ func (l *live) add(e *liveEntry) *liveEntry {
 	return e
 }
 
-// remove takes out what was added, once.
+// remove takes out what was added.
 func (l *live) remove(e *liveEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if e.before == nil && l.first != e {
+		return // it is out
+	}
 	if e.behind != nil {
 		e.behind.before = e.before
 	}

@@ -29,18 +29,16 @@ func (r *request) recordDecision(d policy.Decision, us []inject.Use) error {
 	return err
 }
 
-// endEvent begins the event of the request's end. It is that of its decision:
-// nobody has that any more, as what allows is not folded, and most of both is the
-// same.
+// endEvent begins the event of the request's end, in the memory of that of its
+// decision: nobody has that any more, as what allows is not folded.
 func (r *request) endEvent() *requestEvent {
 	e := r.allowed
 	if e == nil {
-		return r.newEvent(r.kind(), audit.PhaseEnd)
+		e = &requestEvent{}
 	}
 	r.allowed = nil
-	e.Phase, e.TLS = audit.PhaseEnd, r.c.tls.Load()
-	e.Verdict, e.Reason, e.Message, e.Severity = "", "", "", ""
-	e.Would, e.Rule, e.Upstream, e.Secrets, e.Alert = nil, nil, nil, nil, ""
+	*e = requestEvent{}
+	r.begin(e, r.kind(), audit.PhaseEnd)
 	return e
 }
 
@@ -79,6 +77,12 @@ func (r *request) event(kind audit.Kind, phase audit.Phase) *event {
 
 func (r *request) newEvent(kind audit.Kind, phase audit.Phase) *requestEvent {
 	e := &requestEvent{}
+	r.begin(e, kind, phase)
+	return e
+}
+
+// begin fills e, which is zero, with what is known of the request.
+func (r *request) begin(e *requestEvent, kind audit.Kind, phase audit.Phase) {
 	r.c.begin(&e.event, kind, phase)
 	e.of, e.Event.Policy = r.snap, policyOf(r.snap)
 	e.Req = r.id
@@ -91,7 +95,6 @@ func (r *request) newEvent(kind audit.Kind, phase audit.Phase) *requestEvent {
 	if r.c.scheme == policy.HTTPS {
 		e.HTTP.Scheme = "https"
 	}
-	return e
 }
 
 func version(r *http.Request) string {

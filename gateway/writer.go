@@ -103,7 +103,8 @@ func (w *answerWriter) ReadFrom(src io.Reader) (int64, error) {
 	bp := buffers.copies.get()
 	defer buffers.copies.put(bp)
 	var total int64
-	for much := uint64(w.x.length) > bufferSize && w.more(); ; {
+	long := w.x.length < 0 || w.x.length > bufferSize // as far as is known
+	for much := long && w.more(); ; {
 		var n int
 		var m int64
 		var err, werr error

@@ -33,16 +33,17 @@ func makeRoomForAnswers(socket *os.File) (room int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	ended := raw.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, answersRoom)
+	err = onSocket(raw, func(fd int) error {
+		err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, answersRoom)
 		if errors.Is(err, unix.EPERM) {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, answersRoom)
+			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, answersRoom)
 		}
 		if err == nil {
-			room, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
+			room, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 		}
+		return os.NewSyscallError("SO_SNDBUF", err)
 	})
-	return room, errors.Join(ended, os.NewSyscallError("SO_SNDBUF", err))
+	return room, err
 }
 
 // limitWaiting makes waitingMax the most that waits for one address behind link,
