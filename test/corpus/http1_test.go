@@ -327,7 +327,7 @@ func TestH111UnknownLengthFromHTTP2(t *testing.T) {
 }
 
 func TestH113StreamsAreNotHeldBack(t *testing.T) {
-	begin(t)
+	alone(t) // it measures how soon pieces come
 	s := s1(t)
 	for _, up := range []string{"http/1.1", "h2"} {
 		for _, h2 := range []bool{false, true} {

@@ -644,7 +644,7 @@ func TestPOL21ForeignCredential(t *testing.T) {
 }
 
 func TestPOL22BigPolicy(t *testing.T) {
-	l := begin(t)
+	l := alone(t) // it takes both processors and a gigabyte
 	var b strings.Builder
 	for i := range 50 {
 		fmt.Fprintf(&b, "group \"g%d\" {\n", i)
