@@ -39,6 +39,9 @@ func loopbackDNS(t *testing.T, addr string, level, option int) (*DNSConn, netip.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
+	if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil { // what is lost fails a test and does not hold it
+		t.Fatal(err)
+	}
 	return c, at
 }
 
@@ -166,6 +169,9 @@ func TestDNSConnAnswersLinkLocal(t *testing.T) {
 		if err := errors.Join(netlink.LinkSetUp(lo), netlink.AddrAdd(lo, addr)); err != nil {
 			return err
 		}
+		if err := awaitLocal(addr.IP); err != nil {
+			return err
+		}
 		c, at := loopbackDNS(t, "[fe80::1%lo]:0", unix.SOL_IPV6, unix.IPV6_RECVORIGDSTADDR)
 		client, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(at))
 		if err != nil {
@@ -195,6 +201,22 @@ func TestDNSConnAnswersLinkLocal(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// awaitLocal waits until an address of lo is the namespace's own. The kernel
+// gives an IPv6 address its route in the background; until then what is sent
+// to it is lost.
+func awaitLocal(ip net.IP) error {
+	o := &netlink.RouteGetOptions{Oif: "lo"}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		routes, err := netlink.RouteGetWithOptions(ip, o)
+		if err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s has no local route: %v, %v", ip, routes, err)
+		}
+	}
 }
 
 // TestZones: a number that no interface has stands for itself.
