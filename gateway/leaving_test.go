@@ -33,7 +33,11 @@ func TestAClientThatBreaksOffEndsItsRequest(t *testing.T) {
 				_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+authority+"\r\n\r\n")
 				must(t, err)
 			}
-			<-asked
+			select {
+			case <-asked:
+			case <-time.After(20 * time.Second):
+				t.Fatal("the upstream was not asked")
+			}
 			must(t, c.(interface{ SetLinger(int) error }).SetLinger(0))
 			must(t, c.Close())
 			select {

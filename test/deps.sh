@@ -33,7 +33,8 @@ lacking() {
 }
 
 # A mirror may hang up, and the system's own updates hold the lock.
-apt() { apt-get -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 "$@" >/dev/null; }
+again() { "$@" || { sleep 10; "$@"; } || { sleep 30; "$@"; }; }
+apt() { again apt-get -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 "$@" >/dev/null; }
 
 packages=$(lacking | sort -u | tr '\n' ' ')
 if [ -n "$packages" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
@@ -89,7 +90,7 @@ if [ -z "$wanted" ] && ! cmp -s "$listed/package-lock.json" "$modules/installed"
 		rm -rf "$modules"
 		mkdir -p "$modules"
 		cp "$listed/package.json" "$listed/package-lock.json" "$modules/"
-		if (cd "$modules" && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier >/dev/null); then
+		if (cd "$modules" && again npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier >/dev/null); then
 			cp "$listed/package-lock.json" "$modules/installed"
 		fi
 	fi

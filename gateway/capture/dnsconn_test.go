@@ -70,6 +70,9 @@ func TestDNSConnBatches(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { client.Close() })
+				if err := client.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+					t.Fatal(err)
+				}
 				if _, err := client.Write([]byte(text)); err != nil {
 					t.Fatal(err)
 				}
@@ -108,6 +111,9 @@ func TestDNSConnManyAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
+	if err := client.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	ds := room(2*batchLen+1, 1)
 	for i := range ds {
 		ds[i].B[0], ds[i].Peer, ds[i].Resolver = byte(i), client.LocalAddr().(*net.UDPAddr).AddrPort(), at
@@ -141,7 +147,11 @@ func TestDNSConnLeavesWhatWasNotDiverted(t *testing.T) {
 		_, err := c.ReadBatch(func() []Datagram { return room(2, 16) }, func() { left <- struct{}{} })
 		ended <- err
 	}()
-	<-left
+	select {
+	case <-left:
+	case err := <-ended:
+		t.Fatalf("read ended with %v", err)
+	}
 	c.Close()
 	c.Close()
 	if err := <-ended; !errors.Is(err, net.ErrClosed) {

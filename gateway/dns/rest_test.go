@@ -13,8 +13,8 @@ import (
 const restTime = 30 * time.Millisecond
 
 func TestASocketRestsWhenNothingComesAndNothingIsToBeAnswered(t *testing.T) {
-	slow := make(chan struct{})
-	s := NewServer(func(ctx context.Context, q Question) Answer { <-slow; return leaseHandler(ctx, q) }, Options{Rest: restTime})
+	slow, taken := make(chan struct{}), make(chan struct{})
+	s := NewServer(func(ctx context.Context, q Question) Answer { close(taken); <-slow; return leaseHandler(ctx, q) }, Options{Rest: restTime})
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
@@ -30,9 +30,18 @@ func TestASocketRestsWhenNothingComesAndNothingIsToBeAnswered(t *testing.T) {
 		_, _, err := (&dns.Client{Timeout: 20 * time.Second}).Exchange(m, conn.LocalAddr().String())
 		answered <- err
 	}()
-	time.Sleep(restTime) // it waits in the socket
 	ended := make(chan error, 1)
-	go func() { ended <- serve(t.Context()) }()
+	for begun := false; !begun; {
+		go func() { ended <- serve(t.Context()) }()
+		select {
+		case <-taken:
+			begun = true
+		case err := <-ended: // the question was not there yet
+			if err != ErrRest {
+				t.Fatalf("ended with %v, want ErrRest", err)
+			}
+		}
+	}
 	select {
 	case err := <-ended:
 		t.Fatalf("ended with %v while a question was decided", err)
@@ -58,6 +67,9 @@ func TestAListenerRestsWhenNoConnectionIsOpen(t *testing.T) {
 	for range 2 {
 		conn, err := net.Dial("tcp4", ln.Addr().String())
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)

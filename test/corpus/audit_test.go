@@ -3,6 +3,7 @@
 package corpus_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +21,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 	"unicode/utf8"
 
@@ -31,23 +34,37 @@ import (
 
 func auditPolicy() map[string]string { return nil }
 
-// segments returns the lines of every segment of the shared log. What is being
-// written is not there yet.
-func segments(t *testing.T, g *lab.Gateway) []byte {
+// records are the lines of every segment of the log. What is being written is
+// not there yet. They are read one by one: to copy so much at once under the
+// race detector holds up all tests that run beside it, for seconds.
+func records(t *testing.T, g *lab.Gateway) iter.Seq[[]byte] {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(g.State, "audit", "audit-*.jsonl"))
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d segments: %v", len(files), err)
 	}
-	var out []byte
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
+	return func(yield func([]byte) bool) {
+		for _, name := range files {
+			f, err := os.Open(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			r := bufio.NewReader(f)
+			for {
+				line, err := r.ReadBytes('\n')
+				if err == io.EOF {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !yield(line[:len(line)-1]) {
+					return
+				}
+			}
 		}
-		out = append(out, b[:bytes.LastIndexByte(b, '\n')+1]...)
 	}
-	return out
 }
 
 func TestAUD01LogForging(t *testing.T) {
@@ -72,9 +89,8 @@ func TestAUD01LogForging(t *testing.T) {
 		ask(t, s, name, dns.TypeTXT)
 	}
 	s.Mark()
-	lines := bytes.Split(bytes.TrimSuffix(segments(t, world.gateway), []byte("\n")), []byte("\n"))
 	var seq uint64
-	for _, line := range lines {
+	for line := range records(t, world.gateway) {
 		var e struct {
 			Schema string `json:"schema"`
 			Seq    uint64 `json:"seq"`
@@ -117,10 +133,17 @@ func TestAUD03ClientCredentialsAndQueries(t *testing.T) {
 	if h := events[2].HTTP; h == nil || h.Path != "/p" || strings.Join(h.QueryKeys, ",") != "token,X-Amz-Signature" {
 		t.Errorf("recorded: %+v", h)
 	}
-	log := segments(t, world.gateway)
-	for _, secret := range []string{"abcdef123", "feedbeef99", "xyz-aud03-secret", "aud03cookie"} {
-		if bytes.Contains(log, []byte(secret)) || strings.Contains(world.gateway.Stderr(), secret) {
-			t.Errorf("%s is in the log", secret)
+	secrets := []string{"abcdef123", "feedbeef99", "xyz-aud03-secret", "aud03cookie"}
+	for line := range records(t, world.gateway) {
+		for _, secret := range secrets {
+			if bytes.Contains(line, []byte(secret)) {
+				t.Errorf("%s is in the log: %s", secret, line)
+			}
+		}
+	}
+	for _, secret := range secrets {
+		if strings.Contains(world.gateway.Stderr(), secret) {
+			t.Errorf("%s was printed", secret)
 		}
 	}
 }
@@ -364,7 +387,7 @@ func TestAUD08OddFields(t *testing.T) {
 	w.Answer(t, "GET")
 	ask(t, s, strings.Repeat(`\200`, 60)+"."+strings.Repeat(`\001`, 60)+"."+strings.Repeat(`\034`, 60)+"."+strings.Repeat(`\092`, 50), dns.TypeA)
 	s.Mark()
-	for line := range bytes.SplitSeq(bytes.TrimSuffix(segments(t, world.gateway), []byte("\n")), []byte("\n")) {
+	for line := range records(t, world.gateway) {
 		if !json.Valid(line) || !utf8.Valid(line) {
 			t.Fatalf("not JSON in UTF-8: %.300q", line)
 		}
@@ -586,17 +609,49 @@ func holders(dir, binary string) (found []string) {
 		if err != nil || d.IsDir() || strings.HasPrefix(filepath.Base(path), "secret") || path == binary {
 			return nil // a file of a run that has just ended
 		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return nil
-		}
-		for _, form := range forms(real) {
-			if bytes.Contains(b, []byte(form)) {
+		if f, err := os.Open(path); err == nil {
+			if holdsAny(f, forms(real)) {
 				found = append(found, path)
-				break
 			}
+			_ = f.Close() // it was only read
 		}
 		return nil
 	})
 	return found
+}
+
+// holdsAny reads in pieces and looks for each text, also where pieces meet.
+func holdsAny(r io.Reader, texts []string) bool {
+	longest := 0
+	for _, text := range texts {
+		longest = max(longest, len(text))
+	}
+	b, kept := make([]byte, 64<<10), 0
+	for {
+		n, err := r.Read(b[kept:])
+		for _, text := range texts {
+			if bytes.Contains(b[:kept+n], []byte(text)) {
+				return true
+			}
+		}
+		if err != nil {
+			return false
+		}
+		kept = copy(b, b[max(0, kept+n-longest):kept+n])
+	}
+}
+
+// TestHoldsAny: a text is found wherever pieces meet.
+func TestHoldsAny(t *testing.T) {
+	for _, before := range []int{0, 1, 64<<10 - 7, 64<<10 - 1, 64 << 10, 200_000} {
+		text := strings.Repeat("x", before) + "needle" + strings.Repeat("x", 100)
+		for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text))} {
+			if !holdsAny(r, []string{"no", "needle"}) {
+				t.Errorf("behind %d bytes it is not found", before)
+			}
+		}
+		if holdsAny(strings.NewReader(text), []string{"needles"}) {
+			t.Errorf("behind %d bytes another is found", before)
+		}
+	}
 }

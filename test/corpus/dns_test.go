@@ -176,7 +176,7 @@ func TestDNS05NoAAAAIsNoNXDOMAIN(t *testing.T) {
 }
 
 func TestDNS06RefusalsAreFastAndTheSame(t *testing.T) {
-	l := begin(t)
+	l := alone(t) // it measures how soon questions are refused
 	kinds := []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeMX, dns.TypeTXT, dns.TypeHTTPS, dns.TypeSVCB, dns.TypeANY}
 	policy := l.MustPolicy(t, p0, real)
 	for mode, rcode := range map[string]int{"explain": dns.RcodeSuccess, "refused": dns.RcodeRefused, "nxdomain": dns.RcodeNameError} {
@@ -450,7 +450,7 @@ func TestDNS16Options(t *testing.T) {
 }
 
 func TestDNS17Reverse(t *testing.T) {
-	begin(t)
+	alone(t) // likewise
 	s := s1(t)
 	for _, name := range []string{"1.0.66.10.in-addr.arpa", "data.1.168.192.in-addr.arpa",
 		"1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa"} {

@@ -793,9 +793,10 @@ func TestH128Truncation(t *testing.T) {
 	const size, part = 1 << 20, 600 << 10
 	script := func(host, head string, n int, end string, reset bool) {
 		origin(host).SetProtocols("http/1.1")
+		answer := "HTTP/1.1 200 OK\r\n" + head + "\r\n\r\n" + strings.Repeat("x", n) + end
 		origin(host).SetScript(func(c lab.Conn, _ int) {
 			_, _ = http.ReadRequest(bufio.NewReader(c)) // the answer is the same to all
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+head+"\r\n\r\n"+strings.Repeat("x", n)+end)
+			_, _ = io.WriteString(c, answer)
 			if r, ok := c.(interface{ Reset() }); ok && reset {
 				r.Reset()
 			}

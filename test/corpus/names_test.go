@@ -418,7 +418,7 @@ func TestPOL13BroadAllowStaysBelowDenyAndAddresses(t *testing.T) {
 }
 
 func TestPOL14Literal(t *testing.T) {
-	begin(t)
+	alone(t) // it measures how soon a connection is refused
 	s := s1(t)
 	for _, ip := range []string{lab.Origin, lab.Origin6} {
 		t.Run("no server name "+ip, func(t *testing.T) {
@@ -548,7 +548,7 @@ func TestPOL16EveryOtherPort(t *testing.T) {
 }
 
 func TestPOL17SSH(t *testing.T) {
-	begin(t)
+	alone(t) // it measures how soon a connection is refused
 	s := s1(t)
 	const host = "pol17.good.test"
 	s.Expect(t, append(named(host), "conn deny port_not_allowed "+host), func() {

@@ -346,7 +346,7 @@ func TestSEC22Redirects(t *testing.T) {
 }
 
 func TestSEC26SourceDown(t *testing.T) {
-	l := begin(t)
+	l := alone(t) // it measures how soon a request is refused
 	dir := filepath.Join(l.Dir, l.Unique("sec26"))
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)

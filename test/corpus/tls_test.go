@@ -46,7 +46,7 @@ sandbox "tls23" {
 }
 
 func TestTLS01NoServerName(t *testing.T) {
-	begin(t)
+	alone(t) // it measures how soon a connection is refused
 	s := s1(t)
 	const host = "tls01.good.test"
 	events := s.Expect(t, append(named(host), "conn deny no_sni "+host), func() {

@@ -318,6 +318,10 @@ func (s *Sandbox) Command(t testing.TB, argv ...string) Result {
 	return runIn(t, s.NS, cmd)
 }
 
+// mostTime is how long a command may run, so that one which hangs fails its
+// test and not the package.
+const mostTime = 10 * time.Minute
+
 func runIn(t testing.TB, ns *Namespace, cmd *exec.Cmd) Result {
 	t.Helper()
 	var stdout, stderr strings.Builder
@@ -327,7 +331,11 @@ func runIn(t testing.TB, ns *Namespace, cmd *exec.Cmd) Result {
 	if err := ns.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
+	hangs := time.AfterFunc(mostTime, func() { _ = cmd.Process.Kill() }) // which is seen by its end
 	err := cmd.Wait()
+	if !hangs.Stop() {
+		t.Fatalf("%v did not end within %v\n%s%s", cmd.Args, mostTime, &stdout, &stderr)
+	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, &stderr)
