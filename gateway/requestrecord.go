@@ -34,7 +34,7 @@ func (r *request) recordDecision(d policy.Decision, us []inject.Use) error {
 func (r *request) endEvent() *requestEvent {
 	e := r.allowed
 	if e == nil {
-		e = &requestEvent{}
+		return r.newEvent(r.kind(), audit.PhaseEnd)
 	}
 	r.allowed = nil
 	*e = requestEvent{}

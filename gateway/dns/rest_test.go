@@ -40,6 +40,8 @@ func TestASocketRestsWhenNothingComesAndNothingIsToBeAnswered(t *testing.T) {
 			if err != ErrRest {
 				t.Fatalf("ended with %v, want ErrRest", err)
 			}
+		case err := <-answered:
+			t.Fatalf("it was not taken: %v", err)
 		}
 	}
 	select {

@@ -44,25 +44,29 @@ func records(t *testing.T, g *lab.Gateway) iter.Seq[[]byte] {
 		t.Fatalf("%d segments: %v", len(files), err)
 	}
 	return func(yield func([]byte) bool) {
+		n := 0
 		for _, name := range files {
 			f, err := os.Open(name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer f.Close()
 			r := bufio.NewReader(f)
-			for {
-				line, err := r.ReadBytes('\n')
-				if err == io.EOF {
+			line, err := r.ReadBytes('\n')
+			for ; err == nil; line, err = r.ReadBytes('\n') {
+				if n++; !yield(line[:len(line)-1]) {
 					break
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !yield(line[:len(line)-1]) {
-					return
-				}
 			}
+			_ = f.Close() // it was only read
+			if err == nil {
+				return
+			}
+			if err != io.EOF {
+				t.Fatal(err)
+			}
+		}
+		if n == 0 {
+			t.Fatal("there are no records")
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package corpus_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -734,12 +735,13 @@ func makeLarge(t *testing.T, dir, policy string, comments int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.WriteString(policy)
-	comment := []byte("# " + strings.Repeat("x", 997) + "\n")
-	for i := 0; i < comments && err == nil; i++ {
-		_, err = f.Write(comment)
+	w := bufio.NewWriterSize(f, 64<<10)
+	_, _ = w.WriteString(policy) // Flush says what failed
+	comment := "# " + strings.Repeat("x", 997) + "\n"
+	for range comments {
+		_, _ = w.WriteString(comment)
 	}
-	if err := errors.Join(err, f.Close(), os.Rename(f.Name(), filepath.Join(dir, "p.hcl"))); err != nil {
+	if err := errors.Join(w.Flush(), f.Close(), os.Rename(f.Name(), filepath.Join(dir, "p.hcl"))); err != nil {
 		t.Fatal(err)
 	}
 }

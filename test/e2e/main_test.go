@@ -83,6 +83,12 @@ func buildProbe() error {
 func begin(t *testing.T) *lab.Lab {
 	t.Helper()
 	t.Parallel()
+	return alone(t)
+}
+
+// alone is begin for a test that must not run beside others.
+func alone(t *testing.T) *lab.Lab {
+	t.Helper()
 	t.Cleanup(func() {
 		if n, err := world.lab.Strays(); n != 0 || err != nil {
 			t.Errorf("%d packets reached the net past the gateway (%v)", n, err)

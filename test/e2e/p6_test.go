@@ -85,10 +85,11 @@ func refusals() []refusal {
 func TestP6RefusalsExplainThemselves(t *testing.T) {
 	for _, r := range refusals() {
 		t.Run(r.name, func(t *testing.T) {
-			l := world.lab
-			if !r.alone {
-				l = begin(t)
+			start := begin
+			if r.alone {
+				start = alone
 			}
+			l := start(t)
 			o := withKey(lab.Nobody, fill(p6Policy), "sh", "-c", r.line)
 			o.Env = append(o.Env, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
 			run := l.Run(t, o)
