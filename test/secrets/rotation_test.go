@@ -51,7 +51,11 @@ func TestRotation(t *testing.T) {
 		}
 		slow <- a
 	}()
-	<-entered
+	select {
+	case <-entered:
+	case a := <-slow:
+		t.Fatalf("the slow request got %d %q", a.Status, a.Body)
+	}
 	next := filepath.Join(filepath.Dir(path), world.lab.Unique("next"))
 	if err := os.WriteFile(next, []byte(fresh+"\n"), 0o644); err != nil {
 		t.Fatal(err)
