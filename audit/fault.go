@@ -167,11 +167,11 @@ func (l *Log) mend() error {
 	if l.fault.inDoubt() {
 		l.closeRetired()
 		next := l.rotate
-		if held, err := l.seg.f.Stat(); err != nil || !l.names(held) {
+		if !l.isNamed() {
 			next = l.rotateAlways
 		}
 		if !next() {
-			return fmt.Errorf("no new segment")
+			return errors.New("no new segment")
 		}
 		l.abandon()
 		return nil
@@ -180,8 +180,12 @@ func (l *Log) mend() error {
 	if err == nil && size > l.seg.size {
 		err = l.seg.f.Truncate(l.seg.size)
 	}
-	if err == nil && !named {
+	switch {
+	case err != nil:
+	case !named:
 		err = l.mendDeleted()
+	case !l.isNamed():
+		return l.mendMoved()
 	}
 	if err == nil && l.fault.isBarred() && l.rotate() { // if there is no new one either, the old one is tried again
 		l.abandon()
@@ -200,6 +204,24 @@ func (l *Log) mendDeleted() error {
 		l.owed = append(l.owed, l.restored())
 	}
 	return err
+}
+
+// mendMoved goes on in the next segment. The open one has another name, or
+// another disk has come into the place of its own, which may have been full.
+func (l *Log) mendMoved() error {
+	n, size := l.seg.n, l.seg.size
+	if !l.rotateAlways() {
+		return errors.New("no new segment")
+	}
+	l.logger.Error(messageMoved, "segment", segmentName(n))
+	l.abandon()
+	l.quiet.doubt()
+	l.forget([]uint64{n}) // it is told of here, once
+	l.owed = append(l.owed, &Event{
+		Severity: High, Message: messageMoved,
+		Note: &Note{Action: ActionMoved, Segment: segmentName(n), Bytes: size},
+	})
+	return nil
 }
 
 // abandon gives up the files that wait for their fsync, of which one takes

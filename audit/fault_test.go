@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -381,6 +382,47 @@ func fillFileSystem(t *testing.T, base string) {
 	}
 	if got := hosts(t, Filter{Kind: "dns"}, l.o.Dir); len(got) != acked+1 {
 		t.Errorf("%d records, want %d", len(got), acked+1)
+	}
+}
+
+// TestAUD04FullFileSystemIsReplaced: where another disk comes into the place of
+// a full one, the log goes on there.
+func TestAUD04FullFileSystemIsReplaced(t *testing.T) { onSmallFileSystem(t, replaceFileSystem) }
+
+func replaceFileSystem(t *testing.T, base string) {
+	dir := filepath.Join(base, "audit")
+	l, err := Open(Options{Dir: dir, Interval: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	write(t, l, "before.test")
+	if err := os.WriteFile(filepath.Join(base, "fill"), make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("fill: %v, want no space", err)
+	}
+	n := 0
+	eventually(t, "a full disk", func() bool {
+		n++
+		return errors.Is(l.Write(denial(fmt.Sprintf("h%d.test", n))), syscall.ENOSPC)
+	})
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Unmount(dir, syscall.MNT_DETACH)
+	eventually(t, "recovery", func() bool { return l.Healthy() == nil })
+	write(t, l, "after.test")
+	if got := fmt.Sprint(hosts(t, Filter{Kind: "dns"}, dir)); got != "[after.test]" {
+		t.Errorf("the new disk has %s", got)
+	}
+	var told []string
+	for _, e := range actions(t, dir) {
+		told = append(told, e.Note.Action)
+	}
+	if want := []string{ActionMoved, ActionGap}; !slices.Equal(told, want) {
+		t.Errorf("it tells of %v, want %v", told, want)
+	}
+	if _, err := Open(Options{Dir: dir}); !errors.Is(err, ErrBusy) {
+		t.Errorf("a second writer: %v, want that the log is in use", err)
 	}
 }
 

@@ -35,13 +35,20 @@ func (l *Log) checkSegment(now time.Time) {
 		return
 	}
 	l.lookedAt = now
-	if held, err := l.seg.f.Stat(); err != nil || !l.names(held) {
-		l.leave(ActionMoved, High, "the segment was renamed or replaced by another hand")
+	if !l.isNamed() {
+		l.leave(ActionMoved, High, messageMoved)
 	}
 }
 
-// names reports whether the name of the open segment is that of the held file.
-func (l *Log) names(held fs.FileInfo) bool {
+// messageMoved is what is said of a segment that is not under its name.
+const messageMoved = "the segment was renamed or replaced by another hand"
+
+// isNamed reports whether the open segment is what its name names.
+func (l *Log) isNamed() bool {
+	held, err := l.seg.f.Stat()
+	if err != nil {
+		return false
+	}
 	named, err := os.Lstat(l.path(l.seg.n))
 	return err == nil && os.SameFile(named, held)
 }
@@ -71,7 +78,7 @@ func (l *Log) restore(size int64) {
 	err := l.rewrite(size)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		l.leave(ActionMoved, High, "the segment was renamed or replaced by another hand")
+		l.leave(ActionMoved, High, messageMoved)
 	case err != nil:
 		l.fail(err)
 	default:
