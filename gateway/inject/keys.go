@@ -9,7 +9,7 @@ type keyFormat struct {
 	prefix string
 	set    func(byte) bool
 	least  int // characters after the prefix
-	most   int // 0: any number
+	most   int
 	home   []string
 }
 
@@ -36,7 +36,7 @@ func keyFormats() []keyFormat {
 		{"npm_token", "npm_", alnum, 36, 36, []string{"npmjs.org", "npmjs.com"}},
 		{"openai_key", "sk-proj-", dashed, 40, 200, []string{"openai.com"}},
 		{"private_key", "-----BEGIN ", func(b byte) bool { return upper(b) || b == ' ' }, 11, 22, nil},
-		{"pypi_token", "pypi-AgEIcHlwaS5vcmc", dashed, 50, 0, []string{"pypi.org"}},
+		{"pypi_token", "pypi-AgEIcHlwaS5vcmc", dashed, 50, 1000, []string{"pypi.org"}},
 		{"sendgrid_key", "SG.", dotted, 66, 66, []string{"sendgrid.com"}},
 		{"slack_token", "xoxb-", dashed, 40, 90, []string{"slack.com"}},
 		{"slack_user_token", "xoxp-", dashed, 40, 90, []string{"slack.com"}},
@@ -65,16 +65,22 @@ func newKeys() keys {
 // known calls found with the name of every key in text that is none of host's
 // own, no published example and no placeholder of this gateway.
 func (t *Table) known(text, host string, found func(name string)) {
+	var ends []int // by format: of the run of its characters that was read last
 	each(t.keys.seek, text, func(owner, start, end int) {
 		f := &t.keys.formats[owner]
 		if start > 0 && word(text[start-1]) {
 			return
 		}
+		if ends == nil {
+			ends = make([]int, len(t.keys.formats))
+		}
+		end = max(end, ends[owner]) // a prefix may stand in the run of another
 		for end < len(text) && f.set(text[end]) {
 			end++
 		}
+		ends[owner] = end
 		n := end - start - len(f.prefix)
-		if n < f.least || f.most > 0 && n > f.most || end < len(text) && word(text[end]) || at(host, f.home) {
+		if n < f.least || n > f.most || end < len(text) && word(text[end]) || at(host, f.home) {
 			return
 		}
 		key := text[start:end]
@@ -107,11 +113,13 @@ func example(body string) bool {
 			return true
 		}
 	}
-	distinct := map[byte]bool{}
+	distinct := 0
 	for i := range len(folded) {
-		distinct[folded[i]] = true
+		if distinct < 6 && strings.IndexByte(folded[:i], folded[i]) < 0 {
+			distinct++
+		}
 	}
-	return len(distinct) < 6
+	return distinct < 6
 }
 
 // Credentials returns the keys of well-known formats in the target and the

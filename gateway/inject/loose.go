@@ -13,11 +13,11 @@ import (
 // preceded by the beginning of that value, up to the first of them as it is.
 type loose struct {
 	values  []looseValue
-	at      [256][]spot  // by byte: where in values it stands
-	starts  [256][]int32 // by byte: values that begin with it
-	begin   [256]bool    // bytes that begin a value or an escape
-	early   [256]bool    // bytes with which the first line of a wrapped value may end that is too short to be known by
-	wrapped bool         // some value is broken into lines
+	starts  [256][]int32       // by byte: values that begin with it
+	pairs   map[[2]byte][]spot // by two bytes: where in values the second stands behind the first
+	begin   [256]bool          // bytes that begin a value or an escape
+	early   [256]bool          // bytes with which the first line of a wrapped value may end that is too short to be known by
+	wrapped bool               // some value is broken into lines
 	tri     [1 << 10]uint64
 	longest int // of all forms, in bytes
 	near    int // likewise, where no escape of HTML stands
@@ -28,6 +28,7 @@ type looseValue struct {
 	text    string
 	owner   int
 	wrapped bool // lines may be broken in it
+	odd     bool // some byte of it begins escapes, or breaks lines
 }
 
 // spot is a place in a value.
@@ -47,19 +48,20 @@ func (v *looseValue) most(escape int) int {
 }
 
 func newLoose(values []looseValue) *loose {
-	l := &loose{values: values, least: 1 << 30}
+	l := &loose{values: values, pairs: make(map[[2]byte][]spot), least: 1 << 30}
 	for c := range l.begin {
 		l.begin[c] = isEscape(byte(c))
 	}
 	for i, v := range values {
+		values[i].odd = strings.ContainsAny(v.text, "%\\&\r\n")
 		l.longest = max(l.longest, v.most(maxEscape))
 		l.near = max(l.near, v.most(maxPlain))
 		l.least = min(l.least, len(v.text))
 		l.starts[v.text[0]] = append(l.starts[v.text[0]], int32(i))
 		l.begin[v.text[0]] = true
-		for k := range len(v.text) {
-			c := v.text[k]
-			l.at[c] = append(l.at[c], spot{int32(i), int32(k)})
+		for k := 1; k < len(v.text); k++ {
+			pair := [2]byte{v.text[k-1], v.text[k]}
+			l.pairs[pair] = append(l.pairs[pair], spot{int32(i), int32(k)})
 		}
 		if v.wrapped {
 			l.wrapped = true
@@ -133,11 +135,7 @@ func around[T string | []byte](l *loose, text T, i int, found func(owner, start,
 			return
 		}
 	}
-	for _, s := range l.at[u.b[0]] {
-		if end, ok := goesOver(l, text, i, s); ok {
-			found(l.values[s.value].owner, i-int(s.k), end)
-		}
-	}
+	eachSpot(l, text, i, u.b[0], 0, found)
 	if !l.wrapped || u.n != 1 || u.b[0] != '\n' && u.b[0] != '\r' {
 		return
 	}
@@ -147,24 +145,36 @@ func around[T string | []byte](l *loose, text T, i int, found func(owner, start,
 	if i == 0 || i >= 3 && !l.early[text[i-1]] && !l.seen(text[i-3], text[i-2], text[i-1]) {
 		return
 	}
-	for _, s := range l.at[text[i-1]] {
-		if s.k++; l.values[s.value].wrapped && int(s.k) < len(l.values[s.value].text) {
-			if end, ok := goesOver(l, text, i, s); ok {
-				found(l.values[s.value].owner, i-int(s.k), end)
-			}
+	eachSpot(l, text, i, text[i-1], 1, found)
+}
+
+// eachSpot finds the values that have the byte c and go on, with it or, where
+// past is 1, with a line break and the byte behind it, as text does at i.
+func eachSpot[T string | []byte](l *loose, text T, i int, c byte, past int, found func(owner, start, end int)) {
+	a := ahead{next: i}
+	for _, v := range l.starts[c] {
+		goesOver(l, text, i, spot{v, 0}, past, &a, found)
+	}
+	if i > past {
+		for _, s := range l.pairs[[2]byte{text[i-past-1], c}] {
+			goesOver(l, text, i, s, past, &a, found)
 		}
 	}
 }
 
-// goesOver says whether a value whose first bytes, up to s, stand before
-// text[i] goes on there to its end.
-func goesOver[T string | []byte](l *loose, text T, i int, s spot) (end int, ok bool) {
-	v, k := &l.values[s.value], int(s.k)
-	if i < k || k > 0 && text[i-1] != v.text[k-1] || string(text[i-k:i]) != v.text[:k] {
-		return 0, false
+// goesOver calls found if a value whose first bytes, up to past behind s, stand
+// before text[i] goes on there, which a reads, to its end.
+func goesOver[T string | []byte](l *loose, text T, i int, s spot, past int, a *ahead, found func(owner, start, end int)) {
+	v, k := &l.values[s.value], int(s.k)+past
+	if past > 0 && (!v.wrapped || k == len(v.text)) {
+		return
 	}
-	a := follow(text, i, v, k)
-	return a.end, a.whole
+	if i < k || string(text[i-k:i]) != v.text[:k] || !mayGoOn(text, a, v, k) {
+		return
+	}
+	if f := follow(text, i, v, k); f.whole {
+		found(v.owner, i-k, f.end)
+	}
 }
 
 // open returns where in text a value may have begun that goes on behind its
@@ -201,9 +211,11 @@ func (l *loose) open(text []byte) (start, owner int) {
 // begins says whether a value whose first byte is c may begin at text[i] and go
 // on behind the end of text, and whose it is.
 func (l *loose) begins(text []byte, i int, c byte) (owner int, ok bool) {
-	for _, v := range l.starts[c] {
-		if follow(text, i, &l.values[v], 0).part {
-			return l.values[v].owner, true
+	a := ahead{next: i}
+	for _, n := range l.starts[c] {
+		v := &l.values[n]
+		if mayGoOn(text, &a, v, 0) && follow(text, i, v, 0).part {
+			return v.owner, true
 		}
 	}
 	return -1, false
