@@ -36,6 +36,10 @@ const boundary = 1
 // in bytes.
 const maxControl = 125
 
+// maxBehind is how much may wait behind payload that is held, in bytes. Frames
+// without payload, and control frames, can be sent there for ever.
+const maxBehind = 64 << 10
+
 // take goes through bytes as they come.
 func (f *frames) take(b []byte) {
 	for len(b) > 0 {

@@ -5,7 +5,8 @@ import "io"
 // Messages returns src, which is what the upstream of a WebSocket sends after
 // the handshake, with values covered in its messages and control frames. It
 // holds nothing of a message back once the message has ended. Frames that are
-// masked, which none of a server's may be (RFC 6455, section 5.1), end it.
+// masked, which none of a server's may be (RFC 6455, section 5.1), end it, and
+// more than maxBehind bytes of frames behind what is held.
 func (m *Masker) Messages(src io.Reader, hit func(name string)) io.Reader {
 	r := &maskedMessages{m: m, is: m, src: src, hit: hit, buf: make([]byte, bodyChunk)}
 	r.all, r.end = true, func() { r.cover(r.control, r.controlAt, len(r.control)) }
@@ -42,6 +43,9 @@ func (r *maskedMessages) Read(b []byte) (int, error) {
 		}
 		r.cover(r.plain, r.at, keep)
 		r.ready = r.release(keep, keep, err != nil)
+		if len(r.raw) > r.is.seek.longest+maxBehind {
+			r.err = malformed("WebSocket message")
+		}
 	}
 	if len(r.ready) > 0 {
 		n := copy(b, r.ready)

@@ -265,3 +265,45 @@ func FuzzMessages(f *testing.F) {
 		}
 	})
 }
+
+// TestFramesBehindWhatIsHeld: behind the beginning of a value frames can be sent
+// for ever; they are not kept for ever.
+func TestFramesBehindWhatIsHeld(t *testing.T) {
+	const value = "REAL-8d0f7719ac-value"
+	for name, tt := range map[string]struct {
+		first, then string
+		read        func(src io.Reader) io.Reader
+	}{
+		"received, pings": {"\x01\x06helloR", "\x89\x00", func(src io.Reader) io.Reader { return maskerOf(t, value).Messages(src, noHit) }},
+		"received, empty": {"\x01\x06hello&", "\x00\x00", func(src io.Reader) io.Reader { return maskerOf(t, value).Messages(src, noHit) }},
+		"sent, pings":     {clientFrame(0x01, value[:len(value)-1]), clientFrame(0x89, ""), guardOf(t, value).Messages},
+	} {
+		const most = 32 << 20
+		src := &endless{first: tt.first, then: tt.then, left: most}
+		_, err := io.Copy(io.Discard, tt.read(src))
+		var refusal *Refusal
+		if !errors.As(err, &refusal) || refusal.Reason != policy.UninspectableBody || src.left < most-(1<<20) {
+			t.Errorf("%s: %d bytes were read, %v", name, most-src.left, err)
+		}
+	}
+}
+
+// endless is first, and then a text over and over, until so many bytes were
+// read.
+type endless struct {
+	first, then string
+	left        int
+}
+
+func (e *endless) Read(b []byte) (int, error) {
+	if e.left <= 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, e.first)
+	e.first = ""
+	for n+len(e.then) <= len(b) {
+		n += copy(b[n:], e.then)
+	}
+	e.left -= n
+	return n, nil
+}

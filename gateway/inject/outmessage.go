@@ -15,7 +15,8 @@ func (g *Guard) Messages(src io.Reader) io.Reader {
 // holds a value that is held when it is read, or an encoding of it. The bytes
 // stay as they are; those of a message that may be the beginning of a value are
 // held back until more of it comes, or it ends, once three quarters of the value
-// have come (see WatchBody). Compressed messages are not looked into. Now returns
+// have come (see WatchBody); more than maxBehind bytes of frames behind them end
+// it. Compressed messages are not looked into. Now returns
 // what knows the values in force, the same one when nothing has changed.
 func WatchMessages(src io.Reader, now func() *Guard) io.Reader {
 	w := &watchedMessages{src: src, now: now}
@@ -86,5 +87,8 @@ func (w *watchedMessages) judge(last bool) error {
 		give = w.o.text.grave(w.plain, keep)
 	}
 	w.ready = w.release(keep, give, last)
+	if w.o.text != nil && len(w.raw) > w.o.text.longest+maxBehind {
+		return malformed("WebSocket message")
+	}
 	return nil
 }
