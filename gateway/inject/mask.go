@@ -57,8 +57,8 @@ func newMasker(held []secrets.Held) *Masker {
 	for _, h := range held {
 		m.names = append(m.names, h.Name)
 		escaped = append(escaped, looseForms(h.Value.Reveal(), len(m.names)-1)...)
-		fields.add(strings.ToLower(h.Value.Reveal()), len(m.names)-1)
 		for _, p := range encodings(h.Value.Reveal()) {
+			fields.add(strings.ToLower(p), len(m.names)-1)
 			if !seen[p] {
 				seen[p] = true
 				patterns, owner = append(patterns, p), append(owner, len(m.names)-1)
@@ -107,17 +107,29 @@ func (m *Masker) Text(text string, hit func(name string)) string {
 	return string(b)
 }
 
+// named calls hit for each value in the name of a field, whose case does not
+// survive, and says whether there is one.
+func (m *Masker) named(name string, hit func(name string)) (found bool) {
+	if m.field == nil || len(name) < m.field.shortest {
+		return false
+	}
+	look := func(text string) {
+		each(m.field, strings.ToLower(text), func(owner, _, _ int) { found = true; hit(m.names[owner]) })
+	}
+	look(name)
+	if plain := unescapeAll(name); plain != name {
+		look(plain)
+	}
+	return found
+}
+
 // Header covers values in a header, in place. A field in whose name a value
 // stands, in any case, is taken out.
 func (m *Masker) Header(h http.Header, hit func(name, header string)) {
 	for name, lines := range h {
-		if m.field != nil && len(name) >= m.field.shortest {
-			found := false
-			each(m.field, strings.ToLower(name), func(owner, _, _ int) { found = true; hit(m.names[owner], "name") })
-			if found {
-				delete(h, name)
-				continue
-			}
+		if m.named(name, func(secret string) { hit(secret, "name") }) {
+			delete(h, name)
+			continue
 		}
 		for i, text := range lines {
 			lines[i] = m.Text(text, func(secret string) { hit(secret, name) })

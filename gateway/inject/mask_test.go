@@ -191,6 +191,31 @@ func TestSEC22HeadersAndRedirectsAreCovered(t *testing.T) {
 	}
 }
 
+// TestNamesOfHeadersAreCovered: a value in the name of a field, in whatever form
+// of it survives there, takes the field out.
+func TestNamesOfHeadersAreCovered(t *testing.T) {
+	const value = "sk-REAL0123456789"
+	escaped := ""
+	for i := range len(value) {
+		escaped += fmt.Sprintf("%%%02x", value[i])
+	}
+	m := maskerOf(t, value)
+	for form, name := range map[string]string{
+		"itself":         value,
+		"hexadecimal":    hex.EncodeToString([]byte(value)),
+		"base64":         base64.RawURLEncoding.EncodeToString([]byte(value)),
+		"escaped":        escaped,
+		"escaped partly": strings.Replace(value, "-", "%2d", 1),
+	} {
+		hits := 0
+		h := http.Header{"X-Kept": {"1"}, http.CanonicalHeaderKey("x-" + name): {"1"}}
+		m.Header(h, func(_, _ string) { hits++ })
+		if len(h) != 1 || h["X-Kept"] == nil || hits == 0 {
+			t.Errorf("%s: %v (%d hits)", form, h, hits)
+		}
+	}
+}
+
 func TestMaskHoldsNothingBack(t *testing.T) {
 	m := maskerOf(t, "sk-REAL0123456789")
 	r, w := io.Pipe()
