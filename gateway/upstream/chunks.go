@@ -29,6 +29,7 @@ func (a *clearConn) judge(b []byte) (frame, end int) {
 			if end < len(b) {
 				a.unread(b[end:])
 			}
+			a.answered()
 			return frame, end
 		}
 	}

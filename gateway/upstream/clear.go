@@ -2,10 +2,12 @@ package upstream
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // clearConn is the clear side of a connection of HTTP/1.1, as net/http reads it.
@@ -28,6 +30,10 @@ type clearConn struct {
 	rest  []byte // read behind a head or trailers, to be read again
 	store []byte // of rest
 	held  []byte // of a line of chunks, that has not come whole
+
+	status [10]byte    // what the head began with, up to the first digit of its status
+	known  int         // of status, in bytes
+	behind atomic.Bool // something came behind an answer, which nobody has asked for
 
 	buf  *[]byte // lent; nil: nothing of it is in out
 	out  []byte  // of buf, to be delivered
@@ -91,8 +97,10 @@ func (a *clearConn) body(resp *http.Response) {
 	case a.lost, resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
 	case slices.Equal(resp.TransferEncoding, []string{"chunked"}):
 		a.part, a.left = inChunks, 0
+		a.behind.Store(false)
 	default:
 		a.part, a.left = inBody, resp.ContentLength
+		a.behind.Store(false)
 		if resp.StatusCode == http.StatusSwitchingProtocols {
 			a.left = -1
 		}
@@ -111,21 +119,16 @@ func (a *clearConn) Read(p []byte) (int, error) {
 	}
 	switch a.part {
 	case inHead:
+		if a.behind.Load() {
+			return 0, errBehind
+		}
 		n, err := a.read(p)
 		if n = a.endHead(p[:n]); len(a.rest) > 0 {
 			err = nil // it comes again behind the rest
 		}
 		return n, err
 	case inBody:
-		if a.left > 0 {
-			p = p[:min(int64(len(p)), a.left)]
-		}
-		n, err := a.readAll(p)
-		if a.left -= int64(n); a.left == 0 {
-			a.part = inHead
-		}
-		a.left = max(a.left, -1)
-		return n, err
+		return a.readBody(p)
 	default:
 		for len(a.out) == 0 && a.err == nil && a.part != inHead {
 			a.fill()
@@ -135,6 +138,32 @@ func (a *clearConn) Read(p []byte) (int, error) {
 		}
 		return 0, a.err
 	}
+}
+
+// errBehind is all that is read behind what came behind an answer.
+var errBehind = errors.New("upstream: something came behind an answer")
+
+// readBody reads of a body whose length may be known, and one byte more, which
+// is none of it.
+func (a *clearConn) readBody(p []byte) (int, error) {
+	if a.left < 0 {
+		return a.readAll(p)
+	}
+	n, err := a.readAll(p[:min(int64(len(p)), a.left+1)])
+	if int64(n) > a.left {
+		a.unread(p[a.left:n])
+		n, err = int(a.left), nil // it comes again behind the rest
+	}
+	if a.left -= int64(n); a.left == 0 {
+		a.answered()
+	}
+	return n, err
+}
+
+// answered notes that an answer has ended. What is left was sent behind it.
+func (a *clearConn) answered() {
+	a.part = inHead
+	a.behind.Store(len(a.rest) > 0)
 }
 
 // read reads what comes as it is.
@@ -174,11 +203,21 @@ func (a *clearConn) unread(b []byte) {
 
 // endHead returns how much of b belongs to a head, and keeps the rest: what
 // net/http holds when it has read a head is nothing of what follows it.
+//
+// What follows a head that is not an informational one (RFC 9110, section 15.2)
+// is behind the answer, unless body says that it has a body.
 func (a *clearConn) endHead(b []byte) int {
+	a.known += copy(a.status[a.known:], b)
 	end, ended := a.emptyLine(b)
-	if ended && end < len(b) {
+	if !ended {
+		return end
+	}
+	if end < len(b) {
 		a.unread(b[end:])
 	}
+	interim := a.known == len(a.status) && a.status[a.known-1] == '1'
+	a.known = 0
+	a.behind.Store(!interim && len(a.rest) > 0)
 	return end
 }
 
@@ -220,7 +259,7 @@ func (a *clearConn) fill() {
 	n += had
 	a.held, a.buf = a.held[:0], bp
 	frame, end := a.judge(room[:n])
-	if a.err != nil { // what is there is all
+	if a.err != nil && a.part != inHead { // what is there is all
 		a.held, end = a.held[:0], n
 	}
 	if a.out = (*bp)[frameRoom-frame : frameRoom+end]; len(a.out) == 0 {

@@ -157,7 +157,8 @@ func FuzzChunks(f *testing.F) {
 func TestHeadEndsARead(t *testing.T) {
 	const interim, head, body = "HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "body\r\n\r\nof a length"
 	for cut := 1; cut < 2*80; cut++ {
-		f := &fed{pieces: split([]byte(interim+head+body+head), func() int { return cut % 80 }), early: cut > 80}
+		pieces := func(text string) [][]byte { return split([]byte(text), func() int { return cut % 80 }) }
+		f := &fed{pieces: pieces(interim + head + body)}
 		c := newClearConn(f, newConn(f, &Pool{u: &Upstream{}}))
 		read := func(until string, last bool) {
 			t.Helper()
@@ -177,6 +178,57 @@ func TestHeadEndsARead(t *testing.T) {
 		read(head, false)
 		c.body(&http.Response{StatusCode: http.StatusOK, ContentLength: int64(len(body))})
 		read(body, false)
+		f.pieces, f.early = pieces(head), cut > 80
 		read(head, true)
+	}
+}
+
+// TestNothingIsReadBehindAnAnswer: what comes behind an answer, however it is
+// cut, is not taken for the next one.
+func TestNothingIsReadBehindAnAnswer(t *testing.T) {
+	const interim, head, behind = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"
+	for name, tt := range map[string]struct {
+		body, last string // of what is read of the body
+		resp       *http.Response
+	}{
+		"none":   {"", "", &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}},
+		"204":    {"", "", &http.Response{StatusCode: http.StatusNoContent}},
+		"length": {"body", "body", &http.Response{StatusCode: http.StatusOK, ContentLength: 4}},
+		"chunks": {"4\r\nbody\r\n0\r\n\r\n", "\r\n0\r\n\r\n", &http.Response{StatusCode: http.StatusOK, TransferEncoding: []string{"chunked"}}},
+	} {
+		for _, early := range []bool{false, true} {
+			whole := interim + head + tt.body + behind
+			for cut := range len(behind) { // so that the last piece has all of what is behind, and more
+				at := len(whole) - len(behind) - min(cut, len(tt.body)+len(head)-1)
+				f := &fed{pieces: [][]byte{[]byte(whole[:at]), []byte(whole[at:])}, early: early}
+				c := newClearConn(f, newConn(f, &Pool{u: &Upstream{}}))
+				b := make([]byte, 4096)
+				got := ""
+				for got != interim+head {
+					n, err := c.Read(b)
+					if err != nil {
+						t.Fatalf("%s, at %d: %q, %v", name, at, got, err)
+					}
+					got += string(b[:n])
+				}
+				c.body(tt.resp)
+				for got = ""; !strings.HasSuffix(got, tt.last); {
+					n, err := c.Read(b)
+					if err != nil {
+						t.Fatalf("%s, at %d: %q, %v", name, at, got, err)
+					}
+					got += string(b[:n])
+				}
+				if at == len(whole)-len(behind) {
+					continue // it came by itself, as an answer may
+				}
+				if n, err := c.Read(b); n != 0 || err == nil || strings.Contains(got, "HTTP") {
+					t.Errorf("%s, at %d: %q and then %q, %v", name, at, got, b[:n], err)
+				}
+				if !c.behind.Load() {
+					t.Errorf("%s, at %d: a request would be sent", name, at)
+				}
+			}
+		}
 	}
 }

@@ -178,12 +178,17 @@ func (t *trip) trace(ctx context.Context, a *Attempt) context.Context {
 // gotConn is called before each attempt. net/http makes one after the other
 // over HTTP/1.1 as long as a kept connection turns out to be dead, whatever was
 // written to it, if the method or an Idempotency-Key says that it may. What is
-// not to be sent again is kept from the connection.
+// not to be sent again is kept from the connection, and everything from one on
+// which something came that nobody has asked for: it is no answer to what comes.
 func (t *trip) gotConn(i httptrace.GotConnInfo) {
 	t.leave()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := underlying(i.Conn)
+	if a, ok := i.Conn.(*clearConn); ok && a.behind.Load() {
+		c.barred.Store(true)
+		return
+	}
 	if c != nil && c.alpn != http2.NextProtoTLS && !t.mayUse(i.Reused) {
 		c.barred.Store(true)
 		return
