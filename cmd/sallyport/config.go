@@ -93,15 +93,23 @@ func readDaemonFile(path string) (*daemonFile, *hclparse.Parser, hcl.Diagnostics
 	return &d, parser, diags
 }
 
-// isPolicy reports whether f, which is no file of a daemon, is a policy.
-func isPolicy(f *hcl.File) bool {
+// policyBlock returns the first block of f, which is no file of a daemon, that a
+// policy has, or nil.
+func policyBlock(f *hcl.File) *hclsyntax.Block {
 	if f == nil {
-		return false
+		return nil
 	}
 	body, ok := f.Body.(*hclsyntax.Body)
-	return ok && slices.ContainsFunc(body.Blocks, func(b *hclsyntax.Block) bool {
-		return slices.Contains([]string{"sandbox", "secret", "group", "org"}, b.Type)
+	if !ok {
+		return nil
+	}
+	i := slices.IndexFunc(body.Blocks, func(b *hclsyntax.Block) bool {
+		return slices.Contains([]string{"sandbox", "secret", "group", "org", "variable", "locals", "dynamic", "alert", "sink", "test"}, b.Type)
 	})
+	if i < 0 {
+		return nil
+	}
+	return body.Blocks[i]
 }
 
 // settings turns the file into what a stack is built from.

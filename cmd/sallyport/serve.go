@@ -41,7 +41,7 @@ error changes nothing. SIGTERM lets requests finish for up to 30 seconds. While
 the daemon is down the sandboxes have no network; when it is up again they have
 the same addresses as before. Under systemd what they send meanwhile waits.`,
 		Example: `  sallyport serve
-  sallyport serve --config ./sallyport.hcl --policy ./policy.d
+  sallyport serve --config ./daemon.hcl --policy ./policy.d
   sallyport serve --lock        at boot: hold the interfaces of the daemon file before anything starts, and exit
   sallyport serve --remove      remove the kernel rules that a stopped daemon left`,
 		Args: cobra.NoArgs,
@@ -182,12 +182,12 @@ func (f *serveFlags) readFile(path string) (*daemonFile, error) {
 		if err, ok := diags[0].Extra.(error); ok {
 			return nil, &exit{code: exitConfig, err: fmt.Errorf("daemon file: %w", err), hint: "name a file with --config that is there and that this user may read"}
 		}
-		printHCL(os.Stderr, parser, diags)
-		e := &exit{code: exitConfig, err: fmt.Errorf("%s has errors; nothing was started", path)}
-		if isPolicy(parser.Files()[path]) {
-			e.hint = "it is a policy: name it with --policy, or with policy = [...] in the daemon file"
+		if b := policyBlock(parser.Files()[path]); b != nil { // what is wrong with it as a daemon file leads nowhere
+			return nil, &exit{code: exitConfig, err: fmt.Errorf("%s:%d: this is a policy (it has a block %q), and no daemon file", path, b.TypeRange.Start.Line, b.Type),
+				hint: fmt.Sprintf("name it with --policy %s, or with policy = [%q] in the daemon file, which --config names", path, path)}
 		}
-		return nil, e
+		printHCL(os.Stderr, parser, diags)
+		return nil, &exit{code: exitConfig, err: fmt.Errorf("%s has errors; nothing was started", path)}
 	}
 	return file, nil
 }
