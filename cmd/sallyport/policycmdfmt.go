@@ -26,12 +26,13 @@ func fmtCommand() *cobra.Command {
 		Use:   "fmt [PATH...]",
 		Short: "Put policy files into the one layout",
 		Long: `Rewrite policy files, test files too, in the one layout, and name those that
-changed. With - it formats standard input to standard output.
+changed. A test file may also be named by itself. With - it formats standard input to standard output.
 
 With --check or --diff nothing is written, and it exits with 1 when a file is
 not in the layout.`,
 		Example: `  sallyport policy fmt policy.d
   sallyport policy fmt --check --diff policy.d
+  sallyport policy fmt policy.d/ci_test.hcl
   sallyport policy fmt - < ci.hcl`,
 		RunE: func(_ *cobra.Command, args []string) error { return f.format(args) },
 	}

@@ -20,12 +20,21 @@ type Bundle struct {
 // LoadBundle loads and compiles the policy in paths together with its tests:
 // test blocks anywhere, and test files (*_test.hcl), which hold tests alone.
 // A directory's test files are read with it, a file's is the one beside it
-// (ci_test.hcl of ci.hcl); a test file may also be named by itself. The bundle
+// (ci_test.hcl of ci.hcl): a directory may hold several policies that are named
+// one by one. Another test file is named beside the policy. The bundle
 // is nil when there are errors. The policy's digest does not depend on test
 // files.
 func LoadBundle(paths []string, generation uint64, o Options) (*Bundle, *Diagnostics) {
 	diags := &Diagnostics{}
-	return parse(readAll(paths, o.Stdin, diags), diags, o).bundle(generation)
+	tests, policies := testsOf(paths, diags)
+	if len(policies) == 0 && len(paths) > 0 {
+		file := paths[0]
+		diags.add(Diagnostic{Summary: "only tests are named, and no policy", Pos: policy.Pos{File: file},
+			Hint: "name the policy that they test as well: its file, or the directory " + filepath.Dir(file) + " if that is one policy"})
+	} else {
+		tests = append(read(policies, o.Stdin, diags), tests...)
+	}
+	return parse(tests, diags, o).bundle(generation)
 }
 
 // ParseBundle is LoadBundle for files that have been read already, by name.
@@ -50,9 +59,9 @@ func (p parsed) bundle(generation uint64) (*Bundle, *Diagnostics) {
 	return &Bundle{Document: p.doc, Set: set, Tests: p.tests, files: diags.files}, diags
 }
 
-// readAll reads the files of a policy and its test files.
-func readAll(paths []string, stdin []byte, diags *Diagnostics) []source {
-	var policies []string
+// testsOf reads the test files that are named in paths or belong to a policy
+// there, and returns which of the paths are the policy's.
+func testsOf(paths []string, diags *Diagnostics) (tests []source, policies []string) {
 	r := &reader{diags: diags, left: MaxBytes, tests: true}
 	for _, p := range paths {
 		if isTestFile(p) {
@@ -66,8 +75,7 @@ func readAll(paths []string, stdin []byte, diags *Diagnostics) []source {
 			r.file(t, filepath.Base(t))
 		}
 	}
-	tests := r.sources
-	return append(read(policies, stdin, diags), tests...)
+	return r.sources, policies
 }
 
 // testFilesOf returns the test files that belong to a path of a policy.
@@ -77,7 +85,7 @@ func testFilesOf(path string) []string {
 		return nil // the policy's own reader says what is wrong
 	}
 	if !info.IsDir() {
-		t := strings.TrimSuffix(path, ".hcl") + "_test.hcl"
+		t := TestFileOf(path)
 		if _, err := os.Stat(t); err != nil {
 			return nil
 		}
@@ -96,14 +104,22 @@ func testFilesOf(path string) []string {
 	return out
 }
 
+// TestFileOf returns the name of the one test file that is read with a policy
+// that is a file.
+func TestFileOf(path string) string { return strings.TrimSuffix(path, ".hcl") + "_test.hcl" }
+
 func isTestFile(name string) bool { return strings.HasSuffix(name, "_test.hcl") }
 
 // Files returns the names of the files that the paths of a policy lead to,
-// test files too.
+// test files too. Test files may be all that is named.
 func Files(paths []string) ([]string, *Diagnostics) {
 	diags := &Diagnostics{}
+	sources, policies := testsOf(paths, diags)
+	if len(policies) > 0 || len(paths) == 0 {
+		sources = append(read(policies, nil, diags), sources...)
+	}
 	var out []string
-	for _, s := range readAll(paths, nil, diags) {
+	for _, s := range sources {
 		out = append(out, s.name)
 	}
 	diags.sort()
