@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport/policy"
+	"sallyport/policy/policyfile"
 )
 
 // casesFlags are the flags of policy test.
@@ -28,14 +30,17 @@ func casesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test [PATH...]",
 		Short: "Run the tests that stand beside a policy",
-		Long: `Run the test blocks of a policy: those in its files and those in *_test.hcl
-beside them. Nothing is sent: a request is decided as the gateway would decide
+		Long: `Run the test blocks of a policy: those in its files and those in its test
+files. A folder's are all its *_test.hcl; of a file ci.hcl it is ci_test.hcl beside
+it and no other, since a folder may hold several policies. Others can be named.
+Nothing is sent: a request is decided as the gateway would decide
 it, placeholders and all. The clock stands still, at the test's "now" or in the
 year 2000, so that no test fails by the passing of time. A name resolves to
 what the request's "resolves" says, else to a public address.
 
 It exits with 1 when a test fails or there is none.`,
 		Example: `  sallyport policy test policy.d
+  sallyport policy test ci.hcl more_test.hcl
   sallyport policy test -v -run GitHub policy.d
   sallyport policy test --junit report.xml --cover policy.d`,
 		RunE: func(_ *cobra.Command, args []string) error { return f.test(args) },
@@ -83,11 +88,31 @@ func (f *casesFlags) test(args []string) error {
 		return &exit{code: exitFailed, err: fmt.Errorf("no test has a name that matches %s", f.run)}
 	case len(t.results) == 0:
 		return &exit{code: exitFailed, err: errors.New("the policy has no tests"),
-			hint: `write test "what holds" { sandbox = "…" allow = ["GET https://…"] deny = ["POST https://…"] } into a file called *_test.hcl`}
+			hint: `write test "what holds" { sandbox = "…" allow = ["GET https://…"] deny = ["POST https://…"] } into ` + f.testFiles(args) + ", or name another test file after the policy"}
 	case failed > 0:
 		return &exit{code: exitFailed}
 	}
 	return nil
+}
+
+// testFiles names the test files that are looked for beside the policy.
+func (f *policyFlags) testFiles(args []string) string {
+	paths, _ := f.paths(args) // the policy was loaded from them
+	var names []string
+	for _, p := range paths {
+		info, err := os.Stat(p)
+		switch {
+		case err != nil: // standard input
+		case info.IsDir():
+			names = append(names, filepath.Join(p, "*_test.hcl"))
+		default:
+			names = append(names, policyfile.TestFileOf(p))
+		}
+	}
+	if len(names) == 0 {
+		return "a file called *_test.hcl"
+	}
+	return strings.Join(names, " or ")
 }
 
 // text reports for people, and returns how many tests failed.

@@ -57,7 +57,7 @@ func (f *validateFlags) validate(args []string) error {
 		return f.invalid(diags)
 	}
 	warnings := append(bundle.Set.Lint(policy.LintOptions{Now: time.Now(), Within: within}), bundle.CommentProblems()...)
-	warnings = append(warnings, untested(bundle)...)
+	warnings = append(warnings, untested(bundle, f.testFiles(args))...)
 	if f.quiet && !f.strict {
 		return f.summary(bundle, 0)
 	}
@@ -89,12 +89,13 @@ func (f *validateFlags) summary(b *policyfile.Bundle, warnings int) error {
 	return err
 }
 
-// untested reports the rules that no test of the policy meets.
-func untested(b *policyfile.Bundle) []policy.Problem {
+// untested reports the rules that no test of the policy meets. files are where
+// its tests may stand.
+func untested(b *policyfile.Bundle, files string) []policy.Problem {
 	if len(b.Tests) == 0 {
 		return []policy.Problem{{Severity: policy.Warning, Summary: "the policy has no tests",
 			Detail: "A test says what a sandbox may do and what it may not, and fails when that changes.",
-			Hint:   `add test "…" { sandbox = "…" allow = ["GET https://…"] deny = ["POST https://…"] } to a file called *_test.hcl`}}
+			Hint:   `add test "…" { sandbox = "…" allow = ["GET https://…"] deny = ["POST https://…"] } to ` + files}}
 	}
 	cov := newTrial(b).all().coverage
 	var out []policy.Problem
