@@ -1,8 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -16,6 +16,8 @@ import (
 
 	"sallyport/audit"
 	"sallyport/gateway"
+	"sallyport/gateway/dns"
+	"sallyport/gateway/upstream"
 	"sallyport/policy"
 )
 
@@ -35,6 +37,8 @@ type daemonFile struct {
 	Limits   *limitsBlock    `hcl:"limits,block"`
 	Control  *controlBlock   `hcl:"control,block"`
 	Metrics  *metricsBlock   `hcl:"metrics,block"`
+
+	source *hcl.File // what it was read from; nil without a file
 }
 
 type logBlock struct {
@@ -88,7 +92,7 @@ func readDaemonFile(path string) (*daemonFile, *hclparse.Parser, hcl.Diagnostics
 	if diags.HasErrors() {
 		return nil, parser, diags
 	}
-	var d daemonFile
+	d := daemonFile{source: f}
 	diags = append(diags, gohcl.DecodeBody(f.Body, nil, &d)...)
 	return &d, parser, diags
 }
@@ -127,10 +131,10 @@ func (d *daemonFile) settings(p paths) (settings, error) {
 		json = d.Log.JSON
 	}
 	if hclog.LevelFromString(level) == hclog.NoLevel {
-		return s, fmt.Errorf("log level %q is none of trace, debug, info, warn, error", level)
+		return s, d.at(fmt.Errorf("%q is none of trace, debug, info, warn, error", level), "log", "level")
 	}
 	s.log = hclog.New(&hclog.LoggerOptions{Name: "sallyport", Level: hclog.LevelFromString(level), JSONFormat: json, Output: os.Stderr, IndependentLevels: true})
-	for _, step := range []func(*settings) error{d.dns, d.upstream, d.audit, d.ships, d.limits} {
+	for _, step := range []func(*settings) error{d.dns, d.upstream, d.audit, d.ships, d.limits, d.metrics} {
 		if err := step(&s); err != nil {
 			return s, err
 		}
@@ -143,11 +147,12 @@ func (d *daemonFile) dns(s *settings) (err error) {
 		return nil
 	}
 	if s.denied, err = deniedMode(d.DNS.Denied); err != nil {
-		return fmt.Errorf("dns: %w", err)
+		return d.at(fmt.Errorf("%q is none of explain, refused, nxdomain", d.DNS.Denied), "dns", "denied")
 	}
 	if d.DNS.Pool != "" {
-		if s.pool, err = netip.ParsePrefix(d.DNS.Pool); err != nil {
-			return fmt.Errorf("dns: pool: %w", err)
+		s.pool, err = netip.ParsePrefix(d.DNS.Pool)
+		if err != nil || !dns.GoodPool4(s.pool) {
+			return d.at(fmt.Errorf("%q is not an IPv4 prefix of 8 to 29 bits, such as 198.18.0.0/15", d.DNS.Pool), "dns", "pool")
 		}
 	}
 	return nil
@@ -161,22 +166,45 @@ func (d *daemonFile) upstream(s *settings) error {
 	for name, list := range d.Upstream.Hosts {
 		host, err := policy.CanonicalHost(name)
 		if err != nil {
-			return fmt.Errorf("upstream: hosts: %w", err)
+			return d.at(err, "upstream", "hosts")
+		}
+		if len(list) == 0 {
+			return d.at(fmt.Errorf("%s has no address", name), "upstream", "hosts")
 		}
 		for _, text := range list {
 			a, err := netip.ParseAddr(text)
 			if err != nil {
-				return fmt.Errorf("upstream: hosts: %s: %w", name, err)
+				return d.at(fmt.Errorf("%s: %q is not an address such as 10.0.12.7", name, text), "upstream", "hosts")
 			}
 			s.upstream.hosts[host] = append(s.upstream.hosts[host], a)
 		}
 	}
 	for _, text := range d.Upstream.NAT64 {
 		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return fmt.Errorf("upstream: nat64: %w", err)
+		if err != nil || !upstream.TranslationPrefix(p) {
+			return d.at(fmt.Errorf("%q is not an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits, such as 64:ff9b::/96", text), "upstream", "nat64")
 		}
 		s.upstream.nat64 = append(s.upstream.nat64, p)
+	}
+	for _, text := range d.Upstream.Resolvers {
+		if a, err := netip.ParseAddrPort(text); err != nil || a.Port() == 0 {
+			return d.at(fmt.Errorf("resolver %q is not an address with a port such as 192.0.2.53:53", text), "upstream", "resolvers")
+		}
+	}
+	return d.upstreamCA()
+}
+
+// upstreamCA looks into the file that is added to the system's roots.
+func (d *daemonFile) upstreamCA() error {
+	if d.Upstream.CAFile == "" {
+		return nil
+	}
+	pem, err := os.ReadFile(d.Upstream.CAFile)
+	if err == nil {
+		_, err = upstream.Roots(pem)
+	}
+	if err != nil {
+		return d.at(err, "upstream", "ca_file")
 	}
 	return nil
 }
@@ -186,29 +214,39 @@ func (d *daemonFile) audit(s *settings) (err error) {
 		return nil
 	}
 	s.audit.retainBytes, s.audit.segment = d.Audit.MaxSize, d.Audit.Segment
-	if d.Audit.Sync != "" {
-		if s.audit.sync, err = audit.ParseSync(d.Audit.Sync); err != nil {
-			return fmt.Errorf("audit: %w", err)
-		}
+	if s.audit.sync, err = audit.ParseSync(d.Audit.Sync); err != nil {
+		return d.at(fmt.Errorf("%q is none of always, interval, never", d.Audit.Sync), "audit", "sync")
 	}
-	if s.audit.interval, err = duration(d.Audit.Interval); err != nil {
-		return fmt.Errorf("audit: interval: %w", err)
+	if s.audit.interval, err = d.span(d.Audit.Interval, "audit", "interval"); err != nil {
+		return err
 	}
-	if s.audit.retain, err = duration(d.Audit.Retain); err != nil {
-		return fmt.Errorf("audit: retain: %w", err)
+	if s.audit.retain, err = d.span(d.Audit.Retain, "audit", "retain"); err != nil {
+		return err
 	}
-	return nil
+	if err := d.atLeast0(d.Audit.MaxSize, "audit", "max_bytes"); err != nil {
+		return err
+	}
+	return d.atLeast0(d.Audit.Segment, "audit", "segment_bytes")
 }
 
 func (d *daemonFile) limits(s *settings) error {
-	if d.Limits != nil {
-		switch {
-		case d.Limits.Connections < 0:
-			return errors.New("limits: connections: a negative number is no limit")
-		case d.Limits.SandboxConnections < 0:
-			return errors.New("limits: sandbox_connections: a negative number is no limit")
-		}
-		s.limits = gateway.Limits{Connections: d.Limits.Connections, SandboxConnections: d.Limits.SandboxConnections}
+	if d.Limits == nil {
+		return nil
+	}
+	s.limits = gateway.Limits{Connections: d.Limits.Connections, SandboxConnections: d.Limits.SandboxConnections}
+	if err := d.atLeast0(int64(d.Limits.Connections), "limits", "connections"); err != nil {
+		return err
+	}
+	return d.atLeast0(int64(d.Limits.SandboxConnections), "limits", "sandbox_connections")
+}
+
+// metrics looks at where they are to be served; they are once all is open.
+func (d *daemonFile) metrics(*settings) error {
+	if d.Metrics == nil {
+		return nil
+	}
+	if _, port, err := net.SplitHostPort(d.Metrics.Listen); err != nil || port == "" {
+		return d.at(fmt.Errorf("%q is not of the form 127.0.0.1:9090", d.Metrics.Listen), "metrics", "listen")
 	}
 	return nil
 }

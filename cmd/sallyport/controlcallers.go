@@ -22,33 +22,39 @@ type callers struct {
 }
 
 // permit reads who may call.
-func (c *control) permit() error {
-	c.may = callers{uids: []uint32{0, uint32(os.Geteuid())}, gid: uint32(os.Getegid())}
-	b := c.d.file.Control
+func (c *control) permit() (err error) {
+	c.may, err = c.d.file.permitted()
+	return err
+}
+
+// permitted are those whom the daemon file names, and who may call anyway.
+func (d *daemonFile) permitted() (callers, error) {
+	may := callers{uids: []uint32{0, uint32(os.Geteuid())}, gid: uint32(os.Getegid())}
+	b := d.Control
 	if b == nil {
-		return nil
+		return may, nil
 	}
 	if b.Group != "" {
 		g, err := user.LookupGroup(b.Group)
 		if err != nil {
-			return fmt.Errorf("control: %w", err)
+			return may, d.at(err, "control", "group")
 		}
-		if c.may.gid, err = identifier(g.Gid); err != nil {
-			return err
+		if may.gid, err = identifier(g.Gid); err != nil {
+			return may, err
 		}
 	}
 	for _, name := range b.Users {
 		u, err := user.Lookup(name)
 		if err != nil {
-			return fmt.Errorf("control: %w", err)
+			return may, d.at(err, "control", "users")
 		}
 		uid, err := identifier(u.Uid)
 		if err != nil {
-			return err
+			return may, err
 		}
-		c.may.uids, c.may.named = append(c.may.uids, uid), true
+		may.uids, may.named = append(may.uids, uid), true
 	}
-	return nil
+	return may, nil
 }
 
 func identifier(s string) (uint32, error) {

@@ -50,36 +50,28 @@ func newGitPolicy(b gitPolicyBlock, s settings) (*gitPolicy, error) {
 	if b.Every != "" {
 		var err error
 		if g.every, err = duration(b.Every); err != nil || g.every < minGitEvery {
-			return nil, fmt.Errorf("policy_git: every: %q is no duration of at least %s", b.Every, minGitEvery)
+			return nil, fmt.Errorf("every: %q is no duration of at least %s", b.Every, minGitEvery)
 		}
 	}
 	if g.Branch == "" {
 		g.Branch = "main"
 	}
 	if strings.HasPrefix(g.Branch, "-") || strings.ContainsAny(g.Branch, " :*?[\\^~") {
-		return nil, fmt.Errorf("policy_git: branch %q is none", g.Branch)
+		return nil, fmt.Errorf("branch: %q is none", g.Branch)
 	}
 	if g.Dir != "" && !filepath.IsLocal(g.Dir) {
-		return nil, fmt.Errorf("policy_git: dir %q is not a folder in the repository", g.Dir)
+		return nil, fmt.Errorf("dir: %q is not a folder in the repository", g.Dir)
 	}
 	return g, nil
 }
 
-// followed makes the policy of s that of a branch, if the file says so.
+// followed makes the policy of s that of a branch, if the file says so, and
+// fetches it.
 func (d *daemonFile) followed(s *settings) (*gitPolicy, error) {
-	switch {
-	case d.Git == nil:
-		return nil, nil
-	case d.Confine:
-		return nil, errors.New("policy_git: a confined daemon runs no git; leave confine out")
-	case len(s.policy) > 0:
-		return nil, errors.New("policy_git: the policy is named in another way as well; give one of them")
-	}
-	g, err := newGitPolicy(*d.Git, *s)
-	if err != nil {
+	g, err := d.follows(s)
+	if g == nil || err != nil {
 		return nil, err
 	}
-	s.policy = []string{g.current()}
 	return g, g.begin(context.Background())
 }
 

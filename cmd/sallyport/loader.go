@@ -67,25 +67,7 @@ func (l *loader) load() (snap *gateway.Snapshot, diags *policyfile.Diagnostics) 
 
 // make makes the snapshot of one generation.
 func (l *loader) make(next uint64, yield func()) (*gateway.Snapshot, *policyfile.Diagnostics) {
-	o := l.options()
-	o.Yield = yield
-	if l.adapt == nil { // it may change what is kept
-		o.Keep = &l.kept
-	}
-	doc, alerts, diags := policyfile.LoadWithAlerts(l.paths, o)
-	if diags.HasErrors() {
-		return nil, diags
-	}
-	if l.adapt != nil {
-		l.adapt(doc)
-	}
-	set, problems := policy.CompileYielding(*doc, next, yield)
-	diags.AddProblems(problems)
-	if diags.HasErrors() {
-		return nil, diags
-	}
-	setup, problems := openAlerts(alerts, l.sinkSecrets(set.SecretCovers))
-	diags.AddProblems(problems)
+	doc, set, setup, diags := l.read(next, yield)
 	if diags.HasErrors() {
 		return nil, diags
 	}
@@ -102,6 +84,43 @@ func (l *loader) make(next uint64, yield func()) (*gateway.Snapshot, *policyfile
 	l.former, l.declared = l.former.next(l.declared, doc.Secrets, time.Now()), doc.Secrets
 	l.usable, l.alerts = usable, setup
 	return &gateway.Snapshot{Policy: set, Inject: l.table(set, l.former.table()...), Secrets: l.store, Held: l.held}, diags
+}
+
+// read reads the files and makes of them all that needs no secret.
+func (l *loader) read(next uint64, yield func()) (doc *policy.Document, set *policy.Set, setup alertSetup, diags *policyfile.Diagnostics) {
+	o := l.options()
+	o.Yield = yield
+	if l.adapt == nil { // it may change what is kept
+		o.Keep = &l.kept
+	}
+	doc, alerts, diags := policyfile.LoadWithAlerts(l.paths, o)
+	if diags.HasErrors() {
+		return nil, nil, setup, diags
+	}
+	if l.adapt != nil {
+		l.adapt(doc)
+	}
+	set, problems := policy.CompileYielding(*doc, next, yield)
+	diags.AddProblems(problems)
+	if diags.HasErrors() {
+		return nil, nil, setup, diags
+	}
+	setup, problems = openAlerts(alerts, l.sinkSecrets(set.SecretCovers))
+	diags.AddProblems(problems)
+	return doc, set, setup, diags
+}
+
+// check says what a load would refuse, and fetches nothing.
+func (l *loader) check() *policyfile.Diagnostics {
+	doc, _, _, diags := l.read(1, func() {})
+	if diags.HasErrors() {
+		return diags
+	}
+	for _, s := range doc.Secrets {
+		_, problems := openSecret(s, l.pins)
+		diags.AddProblems(problems)
+	}
+	return diags
 }
 
 // state returns the generation to load, and whether one has been before it.

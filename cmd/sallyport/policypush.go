@@ -29,16 +29,13 @@ const (
 	generationFile = "generation" // in the folder of all pushes
 )
 
-// pushed makes the policy of s the one that is pushed, if the file says so.
+// pushed makes the policy of s the one that is pushed, if the file says so, and
+// has one to start with.
 func (d *daemonFile) pushed(s *settings) (*pushedPolicy, error) {
-	switch {
-	case !d.Push:
-		return nil, nil
-	case d.Git != nil || len(s.policy) > 0:
-		return nil, errors.New("policy_push: the policy is named in another way as well; give one of them")
+	p, err := d.takesPushes(s)
+	if p == nil || err != nil {
+		return nil, err
 	}
-	p := &pushedPolicy{into: filepath.Join(s.own, "policy-pushed")}
-	s.policy = []string{currentOf(p.into)}
 	if _, err := os.Stat(currentOf(p.into)); !errors.Is(err, os.ErrNotExist) {
 		return p, err
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport/gateway/capture"
-	"sallyport/policy/policyfile"
 )
 
 // serveFlags are the flags of serve.
@@ -26,6 +24,7 @@ type serveFlags struct {
 	vars   []string
 	lock   bool
 	remove bool
+	check  bool
 }
 
 func serveCommand() *cobra.Command {
@@ -42,6 +41,7 @@ the daemon is down the sandboxes have no network; when it is up again they have
 the same addresses as before. Under systemd what they send meanwhile waits.`,
 		Example: `  sallyport serve
   sallyport serve --config ./daemon.hcl --policy ./policy.d
+  sallyport serve --check       is the daemon file good, and its policy?
   sallyport serve --lock        at boot: hold the interfaces of the daemon file before anything starts, and exit
   sallyport serve --remove      remove the kernel rules that a stopped daemon left`,
 		Args: cobra.NoArgs,
@@ -52,7 +52,8 @@ the same addresses as before. Under systemd what they send meanwhile waits.`,
 	varsVar(cmd.Flags(), &f.vars)
 	cmd.Flags().BoolVar(&f.lock, "lock", false, "close the interfaces of the daemon file, there or not yet, to all but captures, and exit; done again it changes nothing")
 	cmd.Flags().BoolVar(&f.remove, "remove", false, "remove the rules in the kernel, once the daemon is stopped, and exit; interfaces that they guarded have no guard then")
-	cmd.MarkFlagsMutuallyExclusive("lock", "remove")
+	cmd.Flags().BoolVar(&f.check, "check", false, "say what is wrong with the daemon file and its policy, or that they are good, and exit: 78 or 0; nothing is opened or written, and what the host has is not looked at")
+	cmd.MarkFlagsMutuallyExclusive("lock", "remove", "check")
 	return cmd
 }
 
@@ -63,8 +64,12 @@ func (f *serveFlags) serve() error {
 	if f.remove {
 		return f.removeRules()
 	}
-	if f.lock {
-		if err := f.lockOnly(); err != nil {
+	if f.lock || f.check {
+		only := f.lockOnly
+		if f.check {
+			only = f.checkOnly
+		}
+		if err := only(); err != nil {
 			return &exit{code: exitConfig, err: err, hint: hintOf(err)}
 		}
 		return nil
@@ -92,21 +97,14 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := file.settings(p)
+	s, err := f.settings(p, file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.configPath(p), err)
+		return nil, err
 	}
 	kept := newKeeper(s.log)                 // before any other process is started
 	if err := file.lock(s.log); err != nil { // first: what fails after it leaves nothing open
 		return nil, err
 	}
-	if len(f.policy) > 0 {
-		s.policy = f.policy
-	}
-	if slices.Contains(s.policy, policyfile.Stdin) {
-		return nil, &exit{err: errors.New("serve: a daemon reads its policy again, and standard input only once"), hint: "name a file or a folder; or set policy_push = true in the daemon file and use sallyport policy apply -"}
-	}
-	s.vars = variables(f.vars)
 	follow, err := file.followed(&s)
 	if err != nil {
 		return nil, err
@@ -255,7 +253,7 @@ func (d *daemonProcess) openMetrics() (err error) {
 		return nil
 	}
 	if d.scraped, err = net.Listen("tcp", d.file.Metrics.Listen); err != nil {
-		return fmt.Errorf("metrics: %w", err)
+		return d.file.at(err, "metrics", "listen")
 	}
 	return nil
 }

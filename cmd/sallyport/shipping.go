@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"sallyport/audit"
 	"sallyport/audit/otlp"
 	"sallyport/gateway/upstream"
@@ -21,6 +23,12 @@ type shipBlock struct {
 	HeaderFiles map[string]string `hcl:"header_files,optional"` // headers that are secret, read at the start
 	Resource    map[string]string `hcl:"resource,optional"`
 	CAFile      string            `hcl:"ca_file,optional"`
+	Range       hcl.Range         `hcl:",def_range"`
+}
+
+// at says where in the daemon file an error is.
+func (b shipBlock) at(err error) error {
+	return fmt.Errorf("%s:%d: ship %q: %w", b.Range.Filename, b.Range.Start.Line, b.Kind, err)
 }
 
 // shipSettings is a receiver and the name under which the place in the log is
@@ -40,15 +48,15 @@ func (d *daemonFile) ships(s *settings) error {
 	for _, b := range d.Ships {
 		open := carrierKinds()[b.Kind]
 		if open == nil {
-			return fmt.Errorf("ship %q: the kind of receiver is otlp", b.Kind)
+			return b.at(errors.New("the kind of receiver is otlp"))
 		}
 		c, err := open(b)
 		if err != nil {
-			return fmt.Errorf("ship %q: %w", b.Kind, err)
+			return b.at(err)
 		}
 		name := b.Kind + " " + b.URL
 		if taken[name] {
-			return fmt.Errorf("ship %q: %s: two blocks for one receiver", b.Kind, b.URL)
+			return b.at(fmt.Errorf("%s: two blocks for one receiver", b.URL))
 		}
 		taken[name] = true
 		s.ships = append(s.ships, shipSettings{name, c})

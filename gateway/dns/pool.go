@@ -106,6 +106,11 @@ func NewPool(p4, p6 netip.Prefix, s Store) (*Pool, error) {
 	return OpenPool(PoolOptions{Prefix4: p4, Prefix6: p6, Store: s})
 }
 
+// GoodPool4 says whether a Pool can have its IPv4 addresses from p.
+func GoodPool4(p netip.Prefix) bool {
+	return p.Addr().Is4() && p.Bits() >= 8 && p.Bits() <= 29
+}
+
 // OpenPool returns the Pool of o with the leases its Store holds.
 func OpenPool(o PoolOptions) (*Pool, error) {
 	if o.Store == nil {
@@ -122,7 +127,7 @@ func OpenPool(o PoolOptions) (*Pool, error) {
 	}
 	o.MaxLeases = min(o.MaxLeases, maxKeptOffset/2)
 	o.Prefix4, o.Prefix6 = o.Prefix4.Masked(), o.Prefix6.Masked()
-	if !o.Prefix4.Addr().Is4() || o.Prefix4.Bits() < 8 || o.Prefix4.Bits() > 29 {
+	if !GoodPool4(o.Prefix4) {
 		return nil, fmt.Errorf("dns pool %s: not an IPv4 prefix of 8 to 29 bits", o.Prefix4)
 	}
 	if !o.Prefix6.Addr().Is6() || o.Prefix6.Addr().Is4In6() || o.Prefix6.Bits() < 64 || o.Prefix6.Bits() > 120 {

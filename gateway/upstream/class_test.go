@@ -102,7 +102,7 @@ func TestNET03TranslationPrefixes(t *testing.T) {
 		"2001:db8:122:344::/96": "2001:db8:122:344::192.0.2.33",
 	} {
 		p := netip.MustParsePrefix(prefix)
-		if !translationPrefix(p) {
+		if !TranslationPrefix(p) {
 			t.Errorf("%s is not taken for a prefix", p)
 		}
 		e, ok := embedded(netip.MustParseAddr(addr), []netip.Prefix{p})
@@ -111,7 +111,7 @@ func TestNET03TranslationPrefixes(t *testing.T) {
 		}
 	}
 	for _, prefix := range []string{"2001:db8::/33", "2001:db8::/128", "10.0.0.0/8", "::/0"} {
-		if translationPrefix(netip.MustParsePrefix(prefix)) {
+		if TranslationPrefix(netip.MustParsePrefix(prefix)) {
 			t.Errorf("%s is taken for a prefix", prefix)
 		}
 	}

@@ -112,8 +112,8 @@ func translated(b [16]byte, bits int) netip.Addr {
 	return netip.AddrFrom4(out)
 }
 
-// translationPrefix reports whether p has a length that RFC 6052 allows.
-func translationPrefix(p netip.Prefix) bool {
+// TranslationPrefix reports whether p has a length that RFC 6052 allows.
+func TranslationPrefix(p netip.Prefix) bool {
 	if !p.IsValid() || !p.Addr().Is6() || p.Addr().Is4In6() {
 		return false
 	}

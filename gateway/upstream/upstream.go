@@ -122,7 +122,7 @@ func New(o Options) (*Upstream, error) {
 		return nil, err
 	}
 	for _, p := range o.NAT64 {
-		if !translationPrefix(p) {
+		if !TranslationPrefix(p) {
 			return nil, fmt.Errorf("upstream nat64: %s is not an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits", p)
 		}
 	}
