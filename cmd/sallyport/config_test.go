@@ -4,8 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"sallyport/policy/policyfile"
 )
@@ -34,4 +37,50 @@ func textOf(d *policyfile.Diagnostics) string {
 	var b strings.Builder
 	_ = d.WriteText(&b, false)
 	return b.String()
+}
+
+// TestDaemonFileIsDocumented: the README's table of the daemon file has every
+// attribute that the file may have, and no other.
+func TestDaemonFileIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(text), "| block | attribute | value | default |\n|---|---|---|---|\n")
+	if !ok {
+		t.Fatal("the README has no table of the daemon file")
+	}
+	table, _, _ := strings.Cut(rest, "\n\n")
+	var documented []string
+	block := ""
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if b := strings.Trim(cells[1], " `"); b != "" {
+			block, _, _ = strings.Cut(b, " ")
+			block += "."
+		}
+		documented = append(documented, block+strings.Trim(cells[2], " `"))
+	}
+	want := attributesOf(reflect.TypeFor[daemonFile](), "")
+	slices.Sort(documented)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, documented); diff != "" {
+		t.Errorf("the daemon file (-) and its table in the README (+):\n%s", diff)
+	}
+}
+
+// attributesOf lists the attributes that a struct is decoded from, with those
+// of its blocks.
+func attributesOf(s reflect.Type, prefix string) (out []string) {
+	for i := range s.NumField() {
+		name, kind, _ := strings.Cut(s.Field(i).Tag.Get("hcl"), ",")
+		switch {
+		case name == "" || kind == "label":
+		case kind == "block":
+			out = append(out, attributesOf(s.Field(i).Type.Elem(), name+".")...)
+		default:
+			out = append(out, prefix+name)
+		}
+	}
+	return out
 }
