@@ -63,8 +63,15 @@ func (b *ruleBuilder) fault(format string, args ...any) {
 	b.report(Problem{Summary: fmt.Sprintf(format, args...)})
 }
 
+// faultIn reports what is wrong with a text in an attribute.
+func (b *ruleBuilder) faultIn(attr, value, format string, args ...any) {
+	b.report(Problem{Summary: fmt.Sprintf(format, args...), Attr: attr, Value: value})
+}
+
 func (b *ruleBuilder) report(p Problem) {
-	p.Pos = b.src.Pos
+	if p.Pos == (Pos{}) {
+		p.Pos = b.src.Pos
+	}
 	b.bad = true
 	b.c.problems = append(b.c.problems, p)
 }
@@ -191,9 +198,9 @@ func (b *ruleBuilder) methods(title string) {
 	for _, m := range list {
 		switch {
 		case !isToken(m):
-			b.fault("%s: method %q is not a token", title, m)
+			b.faultIn("methods", m, "%s: method %q is not a token", title, m)
 		case !b.deny && !forwardable(m):
-			b.fault("%s: method %s is never forwarded", title, m)
+			b.faultIn("methods", m, "%s: method %s is never forwarded", title, m)
 		case m != strings.ToUpper(m) && standardMethod(strings.ToUpper(m)):
 			b.report(Problem{Summary: fmt.Sprintf("%s: method %q is not %q; methods are case-sensitive", title, m, strings.ToUpper(m)), Hint: fmt.Sprintf("write %q", strings.ToUpper(m))})
 		}
@@ -221,7 +228,7 @@ func (b *ruleBuilder) paths(title string) {
 		// patterns may hold an encoded slash.
 		g, err := parsePathGlob(s, b.src.EncodedSlash || b.deny)
 		if err != nil {
-			b.fault("%s: path %q %v", title, s, err)
+			b.faultIn("paths", s, "%s: path %q %v", title, s, err)
 			continue
 		}
 		b.out.paths = append(b.out.paths, g)

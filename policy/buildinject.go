@@ -36,6 +36,7 @@ func (b *ruleBuilder) inject(title string, ref Ref) {
 		b.report(Problem{
 			Summary: fmt.Sprintf("%s: secret %q is not declared", title, ref.Name),
 			Hint:    didYouMean(ref.Name, b.c.secretNames()),
+			Attr:    "inject", Value: ref.Name,
 		})
 		return
 	}
@@ -46,6 +47,7 @@ func (b *ruleBuilder) inject(title string, ref Ref) {
 			Summary: fmt.Sprintf("%s: the hosts of secret %q do not cover %q", title, ref.Name, b.at),
 			Detail:  "A secret is sent only to hosts that its own block lists.",
 			Hint:    fmt.Sprintf("add %q to the hosts of secret %q, or drop it from inject", b.at, ref.Name),
+			Attr:    "inject", Value: ref.Name,
 		})
 	}
 	b.out.inject = append(b.out.inject, ref.Name)

@@ -191,7 +191,7 @@ func (c *compiler) use(title string, refs []Ref) []*group {
 				names = append(names, name)
 			}
 			slices.Sort(names)
-			c.report(Problem{Pos: ref.Pos, Summary: fmt.Sprintf("%s: group %q is not declared", title, ref.Name), Hint: didYouMean(ref.Name, names)})
+			c.report(Problem{Pos: ref.Pos, Summary: fmt.Sprintf("%s: group %q is not declared", title, ref.Name), Hint: didYouMean(ref.Name, names), Certain: true})
 			continue
 		}
 		c.used[ref.Name] = true

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/net/publicsuffix"
@@ -30,6 +31,7 @@ func (s *Set) Lint(o LintOptions) []Problem {
 		l.scope(scope)
 	}
 	l.groups()
+	l.methods()
 	sortProblems(l.problems)
 	return l.problems
 }
@@ -101,6 +103,12 @@ func (l *linter) scope(sc scope) {
 		if len(around) > maxCompare {
 			around = around[:maxCompare]
 		}
+		if r.host.onLoopback() && len(r.like.Addresses) == 0 {
+			l.warn(Problem{Pos: r.pos(), Summary: r.title() + ": can never allow anything",
+				Detail: "localhost and the names below it are the sandbox's own loopback, in which the gateway is not.",
+				Hint:   "remove it; what runs beside the gateway is allowed by its own name, with addresses"})
+			continue
+		}
 		if by := deniedByAny(r, around); by != nil && !sc.org {
 			l.warn(Problem{Pos: r.pos(), Related: []Pos{by.pos()},
 				Summary: r.title() + ": can never allow anything",
@@ -142,6 +150,27 @@ func (l *linter) suffix(r *rule) {
 			Detail: fmt.Sprintf("Anybody can register a name below %s.", r.host.name),
 			Hint:   "name the hosts that are meant"})
 	}
+}
+
+// methods reports methods that nobody has registered and that are nearly one
+// that is known. A denial with one denies nothing.
+func (l *linter) methods() {
+	for _, set := range l.s.sets {
+		for _, r := range set.rules {
+			for _, m := range r.methods.list {
+				if near := misspelt(m); near != "" {
+					l.warn(Problem{Pos: r.pos(), Summary: fmt.Sprintf("%s: %q is no method that is known", r.title(), m),
+						Hint: fmt.Sprintf("did you mean %q?", near), Attr: "methods", Value: m})
+				}
+			}
+		}
+	}
+}
+
+// onLoopback reports whether a pattern is of the names that mean the sandbox
+// itself (RFC 6761, section 6.3).
+func (p HostPattern) onLoopback() bool {
+	return p.kind != hostAny && (p.name == "localhost" || strings.HasSuffix(p.name, ".localhost"))
 }
 
 // groups reports groups that neither the org nor a sandbox uses.

@@ -43,3 +43,38 @@ func isToken(s string) bool {
 func standardMethod(s string) bool {
 	return slices.Contains([]string{"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "TRACE"}, s)
 }
+
+// commonMethods are those of RFC 9110 and RFC 5789.
+func commonMethods() []string {
+	return []string{"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"}
+}
+
+// otherMethods are the others of IANA's registry of HTTP methods, and some that
+// servers have without.
+func otherMethods() []string {
+	return []string{"ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "CONNECT", "COPY", "LABEL", "LINK", "LOCK", "MERGE",
+		"MKACTIVITY", "MKCALENDAR", "MKCOL", "MKREDIRECTREF", "MKWORKSPACE", "MOVE", "ORDERPATCH", "PRI", "PROPFIND", "PROPPATCH",
+		"QUERY", "REBIND", "REPORT", "SEARCH", "TRACE", "UNBIND", "UNCHECKOUT", "UNLINK", "UNLOCK", "UPDATE", "UPDATEREDIRECTREF",
+		"VERSION-CONTROL", "BAN", "LIST", "M-SEARCH", "NOTIFY", "PURGE", "SUBSCRIBE", "UNSUBSCRIBE"}
+}
+
+// misspelt returns the method that m probably stands for: m is not known, and a
+// letter or two from one that is. It is "" otherwise.
+func misspelt(m string) string {
+	if slices.Contains(commonMethods(), m) || slices.Contains(otherMethods(), m) {
+		return ""
+	}
+	for most := 1; most <= 2; most++ {
+		for _, near := range commonMethods() {
+			if distance(m, near) <= most {
+				return near
+			}
+		}
+		for _, near := range otherMethods() {
+			if most == 1 && distance(m, near) <= most {
+				return near
+			}
+		}
+	}
+	return ""
+}

@@ -22,6 +22,9 @@ type Problem struct {
 	Detail   string // why, in a sentence or two; may be empty
 	Hint     string // what to write instead; may be empty
 	Severity Severity
+
+	Attr, Value string // the attribute of the block at Pos, and the text in it, that it is about; may be empty
+	Certain     bool   // no other fault of the block can be what it comes from
 }
 
 // HasErrors reports whether one of the problems keeps the policy from being

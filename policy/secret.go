@@ -58,13 +58,13 @@ func (c *compiler) secretHosts(s *secret, title string) {
 	for _, text := range s.src.Hosts {
 		if text == "*" {
 			s.bad = true
-			c.report(Problem{Pos: s.src.Pos, Summary: title + `: its hosts hold "*"`, Detail: "A secret goes to named hosts only.", Hint: "name each host that the secret is for"})
+			c.report(Problem{Pos: s.src.Pos, Summary: title + `: its hosts hold "*"`, Detail: "A secret goes to named hosts only.", Hint: "name each host that the secret is for", Attr: "hosts", Value: text})
 			continue
 		}
 		p, err := ParseHostPattern(text, HostOptions{PublicSuffix: c.hostOptions.PublicSuffix})
 		if err != nil {
 			s.bad = true
-			c.report(Problem{Pos: s.src.Pos, Summary: fmt.Sprintf("%s: %v", title, err), Hint: hostHint(text)})
+			c.report(Problem{Pos: s.src.Pos, Summary: fmt.Sprintf("%s: %v", title, err), Hint: hostHint(text), Attr: "hosts", Value: text})
 			continue
 		}
 		s.hosts = append(s.hosts, p)
@@ -89,7 +89,7 @@ func (c *compiler) secretPlaces(s *secret, title string) {
 		c.errorf(s.src.Pos, "%s: ttl is negative", title)
 	}
 	if err := checkPlaceholder(s.src.Placeholder); err != nil {
-		c.errorf(s.src.Pos, "%s: placeholder %w", title, err)
+		c.report(Problem{Pos: s.src.Pos, Summary: fmt.Sprintf("%s: placeholder %v", title, err), Attr: "placeholder", Value: s.src.Placeholder})
 	}
 }
 

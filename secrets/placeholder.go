@@ -79,6 +79,9 @@ func ParseTemplate(s string) (Template, error) {
 	}
 	for _, part := range []string{t.Prefix, t.Suffix} {
 		for i := range len(part) {
+			if strings.IndexByte("{}", part[i]) >= 0 {
+				return Template{}, errors.New("placeholder: braces stand in {rand:N} alone, which stands for N random characters, such as {rand:36}")
+			}
 			if !shapeByte(part[i]) {
 				return Template{}, fmt.Errorf("placeholder: the character %q is not allowed; use letters, digits and - _ . ~ : / + = @", part[i])
 			}

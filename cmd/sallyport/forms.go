@@ -16,7 +16,8 @@ func openSecret(s policy.Secret, p *pins) (src secrets.Source, problems []policy
 			Summary: fmt.Sprintf("secret %q: ", s.Name) + fmt.Sprintf(format, args...)})
 	}
 	if _, err := secrets.ParseTemplate(s.Placeholder); s.Placeholder != "" && err != nil {
-		fail(s.Pos, "placeholder: %v", err)
+		fail(s.Pos, "%v", err)
+		problems[0].Attr, problems[0].Value = "placeholder", s.Placeholder
 	}
 	if name := sourceKinds()[s.Source.Kind].misplaced(s); name != "" {
 		fail(s.Pos, "a source of kind %q is never sent, so %s has no meaning", s.Source.Kind, name)

@@ -26,7 +26,7 @@ func validateCommand() *cobra.Command {
 		Use:   "validate [PATH...]",
 		Short: "Report every error of a policy, and what its author probably did not mean",
 		Long: `Report every error of a policy and, as warnings: rules that add nothing or can
-never allow, wildcards under a public suffix, secrets that no rule uses, groups
+never allow, methods that are nearly one that is known, wildcards under a public suffix, secrets that no rule uses, groups
 that nobody uses, rules without a test, rules that expire soon, and allow rules
 that are wider than the comment above them says.
 
@@ -38,7 +38,7 @@ warning is an error.`,
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "treat warnings as errors")
-	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "report errors alone")
+	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "print errors alone; warnings are counted")
 	cmd.Flags().StringVar(&f.expiring, "expiring", "14d", "report rules that expire within this time")
 	return cmd
 }
@@ -59,7 +59,7 @@ func (f *validateFlags) validate(args []string) error {
 	warnings := append(bundle.Set.Lint(policy.LintOptions{Now: time.Now(), Within: within}), bundle.CommentProblems()...)
 	warnings = append(warnings, untested(bundle, f.testFiles(args))...)
 	if f.quiet && !f.strict {
-		return f.summary(bundle, 0)
+		return f.summary(bundle, diags.Len()+len(warnings))
 	}
 	if f.strict {
 		for i := range warnings {

@@ -20,6 +20,7 @@ func (d *Diagnostics) AddProblems(problems []policy.Problem) {
 		for _, r := range p.Related {
 			x.Related = append(x.Related, Note{Pos: r, Message: "compare with"})
 		}
+		d.placeProblem(&x, p)
 		d.add(x)
 	}
 }
@@ -47,7 +48,7 @@ func (p parsed) compile(generation uint64) (*policy.Set, *Diagnostics) {
 	set, problems := policy.Compile(*p.doc, generation)
 	if failed {
 		problems = slices.DeleteFunc(problems, func(x policy.Problem) bool {
-			return p.inBroken(x.Pos) || slices.ContainsFunc(x.Related, p.inBroken)
+			return !x.Certain && p.inBroken(x.Pos) || slices.ContainsFunc(x.Related, p.inBroken)
 		})
 	}
 	p.diags.AddProblems(problems)
