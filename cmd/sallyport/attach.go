@@ -87,6 +87,23 @@ func (a attachment) describe() string {
 	return "namespace " + a.NetNS
 }
 
+// where says in what a sandbox was captured, "" if it no longer is.
+func (c *captures) where(sb *identity.Sandbox) string {
+	if a, ok := c.attachedAt(sb.ID); ok {
+		if a.Declared && a.NetNS == ownNamespace {
+			return "shared"
+		}
+		return a.describe()
+	}
+	if address, ok := c.proxyOf(sb); ok {
+		return proxyInterface + address
+	}
+	if name := sb.Labels[identity.LabelInterface]; name != "" {
+		return "interface " + name
+	}
+	return ""
+}
+
 // attach opens a namespace as the sandbox that a names. The same namespace
 // under the same sandbox keeps its ID.
 func (c *captures) attach(a attachment) (*identity.Sandbox, error) {

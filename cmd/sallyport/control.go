@@ -137,6 +137,7 @@ type apiSandbox struct {
 	ID     string            `json:"id"`
 	Name   string            `json:"name"`
 	Policy string            `json:"policy"`
+	Where  string            `json:"where,omitempty"` // its namespace, container, interface or proxy
 	Labels map[string]string `json:"labels,omitempty"`
 	Narrow *apiNarrowed      `json:"narrow,omitempty"`
 	Env    map[string]string `json:"env,omitempty"` // what to set in the sandbox; of POST and of one sandbox
@@ -285,7 +286,7 @@ func (c *control) whole(sb *identity.Sandbox) apiSandbox {
 
 // brief is what a list shows of a sandbox.
 func (c *control) brief(sb *identity.Sandbox) apiSandbox {
-	out := apiSandbox{ID: sb.ID, Name: sb.Name, Policy: sb.Policy, Labels: sb.Labels}
+	out := apiSandbox{ID: sb.ID, Name: sb.Name, Policy: sb.Policy, Where: c.d.captures.where(sb), Labels: sb.Labels}
 	if sb.Narrow != nil {
 		out.Narrow = showNarrowed(sb)
 	}

@@ -119,6 +119,9 @@ func TestNarrowedSandboxSurvivesRestart(t *testing.T) {
 	if code := ask(t, d, "POST", "/v1/sandboxes", in, &made); code != http.StatusCreated {
 		t.Fatalf("%d %+v", code, made)
 	}
+	if made.Where != "namespace "+someNamespace {
+		t.Errorf("where it is: %q", made.Where)
+	}
 	if made.Name != "job-7" || made.Policy != "ci" || made.Labels["run"] != "7" || len(made.Env) == 0 || !strings.Contains(made.CA, "CERTIFICATE") ||
 		made.Narrow == nil || made.Narrow.Parent != "ci" || !slices.Equal(made.Narrow.Only, []string{"api.test"}) || time.Until(made.Narrow.Expires) < 50*time.Minute {
 		t.Errorf("answer %+v", made)

@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -258,14 +256,7 @@ func (f *controlFlags) list() error {
 		return err
 	}
 	w := newTable()
-	fmt.Fprintln(w, "ID\tNAME\tPOLICY\tLABELS")
-	for _, sb := range out {
-		labels := make([]string, 0, len(sb.Labels))
-		for _, name := range slices.Sorted(maps.Keys(sb.Labels)) {
-			labels = append(labels, name+"="+sb.Labels[name])
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", sb.ID, sb.Name, sb.Policy, strings.Join(labels, ","))
-	}
+	writeSandboxes(w, out)
 	return w.Flush()
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -22,6 +23,36 @@ func (f *controlFlags) show(w io.Writer, id string) error {
 	return sb.write(w)
 }
 
+// writeSandboxes writes a line for each sandbox, in columns that a tab parts.
+func writeSandboxes(w io.Writer, list []apiSandbox) {
+	fmt.Fprintln(w, "ID\tNAME\tPOLICY\tWHERE\tNARROWED TO\tLABELS")
+	for _, sb := range list {
+		labels := make([]string, 0, len(sb.Labels))
+		for _, name := range slices.Sorted(maps.Keys(sb.Labels)) {
+			labels = append(labels, name+"="+sb.Labels[name])
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", sb.ID, sb.Name, sb.Policy, cmp.Or(sb.Where, "-"), sb.Narrow.line(), strings.Join(labels, ","))
+	}
+}
+
+// line says in one cell to what a sandbox is narrowed; "-" of one that is not.
+func (n *apiNarrowed) line() string {
+	if n == nil {
+		return "-"
+	}
+	var parts []string
+	if len(n.Only) > 0 {
+		parts = append(parts, strings.Join(n.Only, ","))
+	}
+	if len(n.Methods) > 0 {
+		parts = append(parts, strings.Join(n.Methods, ","))
+	}
+	if !n.Expires.IsZero() {
+		parts = append(parts, "until "+n.Expires.UTC().Format(time.RFC3339))
+	}
+	return cmp.Or(strings.Join(parts, "; "), "all of "+n.Parent)
+}
+
 // write writes the sandbox for people. Its variables are written as a shell
 // takes them.
 func (sb *apiSandbox) write(w io.Writer) error {
@@ -30,6 +61,9 @@ func (sb *apiSandbox) write(w io.Writer) error {
 	fmt.Fprintf(tab, "sandbox\t%s\n", sb.Name)
 	fmt.Fprintf(tab, "id\t%s\n", sb.ID)
 	fmt.Fprintf(tab, "policy\tsandbox %q\n", sb.Policy)
+	if sb.Where != "" {
+		fmt.Fprintf(tab, "where\t%s\n", sb.Where)
+	}
 	for _, name := range slices.Sorted(maps.Keys(sb.Labels)) {
 		fmt.Fprintf(tab, "label\t%s=%s\n", name, sb.Labels[name])
 	}
