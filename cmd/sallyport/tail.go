@@ -40,7 +40,10 @@ func tailCommand() *cobra.Command {
 		Short: "Show what was allowed and blocked, from the log and as it happens",
 		Long: `Show the audit log: that of the daemon and those of every run, merged by time.
 It reads the files, so it works with and without a running gateway; with -f it
-goes on with what comes, without a gap.`,
+goes on with what comes, without a gap.
+
+Times are UTC. Lines have the time of day; the day stands on a line before them
+where it is not that of the line before, or not today.`,
 		Example: `  sallyport tail -f --blocked
   sallyport tail --since 1h --sandbox ci --host '*.example.com'
   sallyport tail -n 0 -o json | jq .`,
@@ -103,7 +106,7 @@ func (f *tailFlags) tail() error {
 	} else if !anyLog(dirs) {
 		return noLog(state)
 	}
-	found, bad := false, unreadable{}
+	found, bad, days := false, unreadable{}, newDayLines(f.output, f.json, time.Now())
 	for e, err := range read(ctx, dirs, filter) {
 		if errors.Is(err, context.Canceled) {
 			break
@@ -115,6 +118,11 @@ func (f *tailFlags) tail() error {
 			return errors.Join(err, out.Flush())
 		}
 		found = true
+		if line := days.before(e); line != "" {
+			if err := put("%s", line); err != nil {
+				return pipeClosed(err)
+			}
+		}
 		if err := out.Write(e); err != nil {
 			return pipeClosed(err)
 		}
