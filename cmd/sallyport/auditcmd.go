@@ -215,6 +215,9 @@ func verifyLogs(state, key string, dirs []string, asJSON bool) error {
 	}
 	failed := false
 	for _, dir := range dirs {
+		if _, err := os.ReadDir(dir); err != nil { // a log that is not there is not one without segments
+			return &exit{code: exitFailed, err: fmt.Errorf("audit log: %w", err), hint: "name the folder of the segments: audit in the state folder"}
+		}
 		report, err := audit.VerifyWith(dir, o)
 		var broken *audit.Break
 		switch {

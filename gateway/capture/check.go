@@ -15,11 +15,11 @@ import (
 
 // Finding is one thing that a host has or lacks.
 type Finding struct {
-	Name   string
-	OK     bool
-	Needed string // by which command, "run" or "serve"; "" if it is only good to know
-	Detail string // what was found
-	Hint   string // what to change; "" if OK or nothing is known to help
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Needed string `json:"needed,omitempty"` // by which command, "run" or "serve"; "" if it is only good to know
+	Detail string `json:"detail"`           // what was found
+	Hint   string `json:"hint,omitempty"`   // what to change; "" if OK or nothing is known to help
 }
 
 // Check finds out whether this host can do what the captures need. What run
