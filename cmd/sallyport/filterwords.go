@@ -17,7 +17,7 @@ func checkFilter(f audit.Filter) error {
 		what, got string
 		names     []string
 	}{
-		{"reason", f.Reason, slices.Concat(policyfile.Reasons(), audit.ErrorClasses())},
+		{"reason", f.Reason, slices.Sorted(slices.Values(slices.Concat(policyfile.Reasons(), audit.ErrorClasses())))},
 		{"kind", f.Kind, audit.Kinds()},
 		{"verdict", f.Verdict, []string{"allow", "deny"}},
 	} {
@@ -25,11 +25,8 @@ func checkFilter(f audit.Filter) error {
 			continue
 		}
 		hint := policyfile.DidYouMean(x.got, x.names)
-		if hint == "" && len(x.names) <= 12 {
-			hint = "it is one of " + strings.Join(x.names, ", ")
-		}
 		if hint == "" {
-			hint = "the README lists them"
+			hint = "it is one of " + strings.Join(x.names, ", ")
 		}
 		return &exit{code: exitUsage, err: fmt.Errorf("there is no %s %q", x.what, x.got), hint: hint}
 	}

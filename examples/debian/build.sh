@@ -20,7 +20,7 @@ for unit in sallyport.service sallyport-lock.service; do
 done
 install -D -m 0644 "$here/sallyport.hcl" "$root/etc/sallyport/sallyport.hcl"
 install -d -m 0755 "$root/etc/sallyport/policy.d" "$root/usr/share/doc/sallyport"
-install -m 0644 "$here/copyright" "$root/usr/share/doc/sallyport/copyright"
+install -m 0644 "$here/copyright" "$here/../../README.md" "$root/usr/share/doc/sallyport/"
 
 "$binary" docs "$root/docs"
 install -d "$root/usr/share/man/man1"

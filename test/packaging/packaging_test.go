@@ -85,7 +85,7 @@ func TestDebianPackage(t *testing.T) {
 		}
 	}
 	for _, file := range []string{"usr/bin/sallyport", "lib/systemd/system/sallyport.service", "lib/systemd/system/sallyport-lock.service", "etc/sallyport/sallyport.hcl",
-		"usr/share/man/man1/sallyport.1.gz", "usr/share/man/man1/sallyport-serve.1.gz", "usr/share/bash-completion/completions/sallyport"} {
+		"usr/share/doc/sallyport/README.md", "usr/share/man/man1/sallyport.1.gz", "usr/share/man/man1/sallyport-serve.1.gz", "usr/share/bash-completion/completions/sallyport"} {
 		if info, err := os.Stat(filepath.Join(root, file)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", file, err)
 		}
