@@ -93,7 +93,7 @@ func execute(args []string) int {
 	root.SetArgs(longFlags(root, args))
 	out := &remembering{w: os.Stdout}
 	root.SetOut(out)
-	err := root.Execute()
+	cmd, err := root.ExecuteC()
 	if failure := out.failure(); failure != nil {
 		err = failure
 	}
@@ -102,13 +102,15 @@ func execute(args []string) int {
 	}
 	e := &exit{code: exitUsage, err: err, hint: "sallyport help COMMAND tells its flags and arguments"}
 	errors.As(err, &e)
+	code := e.code
 	if e.err != nil {
+		code = errorCode(cmd, code)
 		fmt.Fprintln(os.Stderr, "sallyport: error:", e.err)
 	}
 	if e.hint != "" {
 		fmt.Fprintln(os.Stderr, "sallyport: hint:", e.hint)
 	}
-	return e.code
+	return code
 }
 
 func newRoot() *cobra.Command {

@@ -18,7 +18,7 @@ import (
 	"sallyport/policy/policyfile"
 )
 
-// Exit codes of policy plan.
+// Exit codes of policy plan, which are results: its errors exit with exitFailed.
 const (
 	exitChanges   = 2
 	exitWidenings = 3
@@ -42,7 +42,7 @@ WIDENS. OLD is a file or a folder; or the control socket of a running gateway,
 which then also counts the live connections that the change would cut.
 
 It exits with 0 when nothing changes, with 2 when something does, and with 3
-when something widens.`,
+when something widens. Every error exits with 1, also one of usage.`,
 		Example: `  git worktree add /tmp/base main && sallyport policy plan --against /tmp/base/policy.d policy.d
   sallyport policy plan --against /run/sallyport/control.sock policy.d`,
 		RunE: func(_ *cobra.Command, args []string) error { return f.plan(args) },

@@ -17,7 +17,7 @@ git archive "$1" policy.d | tar -x -C "$base"
 code=0
 sallyport policy plan --against "$base/policy.d" policy.d || code=$?
 case $code in
-0 | 2) ;;
+0 | 2) ;; # no change, or none that widens; an error is 1, also one of usage
 3) [ "${ALLOW_WIDENING:-}" = 1 ] || exit 3 ;;
 *) exit "$code" ;;
 esac
