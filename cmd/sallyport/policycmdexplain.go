@@ -36,7 +36,8 @@ the matcher that said no. With --record it is the request of a record of the
 audit log, decided by the policy of its time where that is still to be had: in
 the files, or in the history of the git repository that they are in.
 
-It exits with 1 when the request is denied.`,
+It exits with 0 when the request is allowed, with 1 when it is denied, and with
+2 for every error.`,
 		Example: `  sallyport policy explain --policy policy.d --sandbox ci 'POST https://api.github.com/repos/acme/app/issues'
   sallyport policy explain --sandbox ci -H 'Authorization: Bearer $GITHUB_TOKEN' https://evil.example/
   sallyport policy explain --sandbox ci -d '{"query":"mutation { x }"}' 'POST https://api.github.com/graphql'
@@ -175,7 +176,7 @@ type jsonRuleFit struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// tell prints an outcome. A denial is the command's failure.
+// tell prints an outcome. A denial is exit 1, which no error has.
 func (f *explainFlags) tell(w io.Writer, out outcome, q policyfile.TestRequest) error {
 	var err error
 	if f.json {

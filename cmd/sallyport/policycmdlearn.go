@@ -28,11 +28,19 @@ func learnCommand() *cobra.Command {
 it, and print the least rules that the session needed. Without a policy it
 starts from nothing. The org's ceiling holds also in report mode.
 
+It exits as "sallyport run" does: with the command's own code, which is 143 when
+--timeout ended it, or with 125 for an error of its own.
+
 Code that is not trusted learns what it likes: read what comes out.`,
 		Example: `  sallyport policy learn --out learned.hcl -- npm ci
   sallyport policy learn --policy policy.d --sandbox ci -- make test`,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.learn(args) },
+		Args: cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return &exit{code: exitSandbox, err: errors.New("learn: no command"), hint: "sallyport policy learn --out learned.hcl -- npm ci"}
+			}
+			return f.learn(args)
+		},
 	}
 	f.add(cmd)
 	fs := cmd.Flags()
@@ -41,7 +49,7 @@ Code that is not trusted learns what it likes: read what comes out.`,
 	fs.StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
 	fs.BoolVar(&f.exact, "exact", false, "never join paths into a pattern")
 	fs.StringVar(&f.run.state, "state", "", "folder for CA, keys and logs")
-	spanVar(fs, &f.run.timeout, "timeout", "end the command after this long (0: never)")
+	spanVar(fs, &f.run.timeout, "timeout", "end the command after this long, by SIGTERM, which exits with 143 (0: never)")
 	fs.StringArrayVar(&f.run.share, "share", nil, "give a path below /run, /tmp or /dev back to the sandbox (repeatable)")
 	fs.StringArrayVar(&f.run.resolvers, "resolver", nil, "DNS server address:port for allowed names (repeatable; default: the host's)")
 	fs.StringVar(&f.run.caFile, "ca-file", "", "PEM file of CAs to trust upstream, besides the system's")

@@ -49,15 +49,17 @@ policy does not allow is refused with a reason. Each secret's environment
 variable holds its placeholder; the real value is put into the requests that
 the policy allows, outside the sandbox.
 
-It ends with the command's own exit code, or with 125 when the sandbox could
-not be made.`,
+It ends with the command's own exit code, with 128 and the signal's number when
+a signal ended it: with 143 (SIGTERM) when --timeout did, or 137 (SIGKILL) when
+it did not heed that. It ends with 125 for an error of its own, also one of
+usage, and with 126 or 127 when the command cannot be run or found.`,
 		Example: `  sallyport run --policy sallyport.hcl -- claude
   sallyport run --policy policy.d --sandbox ci --timeout 10m -- make test
   sallyport run --policy sallyport.hcl --share /run/user/1000/bus -- bash`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return &exit{code: exitUsage, err: errors.New("run: no command"), hint: "sallyport run --policy sallyport.hcl -- bash"}
+				return &exit{code: exitSandbox, err: errors.New("run: no command"), hint: "sallyport run --policy sallyport.hcl -- bash"}
 			}
 			return f.run(args)
 		},
@@ -68,7 +70,7 @@ not be made.`,
 	varsVar(fs, &f.vars)
 	fs.StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
 	fs.StringVar(&f.state, "state", "", "folder for CA, keys and logs")
-	spanVar(fs, &f.timeout, "timeout", "end the command after this long (0: never)")
+	spanVar(fs, &f.timeout, "timeout", "end the command after this long, by SIGTERM, which exits with 143 (0: never)")
 	fs.StringArrayVar(&f.share, "share", nil, "give a path below /run, /tmp or /dev back to the sandbox (repeatable)")
 	environVar(fs, &f.env)
 	fs.BoolVar(&f.report, "report", false, "let through what policy denies, and record it")
