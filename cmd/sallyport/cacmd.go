@@ -15,20 +15,17 @@ func caCommand() *cobra.Command {
 	var state string
 	cmd := &cobra.Command{Use: "ca", Short: "The certificate authority that sandboxes trust"}
 	cmd.PersistentFlags().StringVar(&state, "state", "", "state folder of the gateway")
-	load := func(make func(dir string, o certs.Options) (*certs.CA, error)) (*certs.CA, error) {
-		dir, err := stateFolder(state)
-		if err != nil {
-			return nil, err
-		}
-		if err := makeState(dir); err != nil {
-			return nil, err
-		}
-		return make(dir, certs.Options{})
-	}
 	cmd.AddCommand(
 		&cobra.Command{Use: "init", Short: "Make the CA, unless there is one", Args: cobra.NoArgs,
 			RunE: func(*cobra.Command, []string) error {
-				ca, err := load(certs.LoadOrCreate)
+				dir, err := stateFolder(state)
+				if err == nil {
+					err = makeState(dir)
+				}
+				if err != nil {
+					return err
+				}
+				ca, err := certs.LoadOrCreate(dir, certs.Options{})
 				if err != nil {
 					return err
 				}
@@ -45,7 +42,14 @@ func caCommand() *cobra.Command {
 			}},
 		&cobra.Command{Use: "rotate", Short: "Make a new CA; the old one stays in bundles for a while", Args: cobra.NoArgs,
 			RunE: func(*cobra.Command, []string) error {
-				ca, err := load(certs.Rotate)
+				dir, err := stateFolder(state)
+				if err == nil {
+					err = needCA(dir)
+				}
+				if err != nil {
+					return err
+				}
+				ca, err := certs.Rotate(dir, certs.Options{})
 				if err != nil {
 					return err
 				}
@@ -64,11 +68,32 @@ func exportCA(dir string) error {
 		pem, err = certs.LoadPEM(dir, certs.Options{})
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return &exit{code: exitFailed, err: fmt.Errorf("there is no CA in the state folder %s", dir),
-			hint: "make it with `sallyport ca init`, as the gateway's user, or name the gateway's folder with --state"}
+		return noCA(dir)
 	}
 	if err != nil {
 		return err
 	}
 	return put("%s", pem)
+}
+
+// needCA refuses a state folder without a CA, or that others can enter. A CA
+// that is over or damaged is one: a new one is what it needs.
+func needCA(dir string) error {
+	_, err := closedFolder(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil {
+		_, err = certs.LoadPEM(dir, certs.Options{})
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return noCA(dir)
+	}
+	return nil
+}
+
+// noCA is the error of a state folder without a CA.
+func noCA(dir string) error {
+	return &exit{code: exitFailed, err: fmt.Errorf("there is no CA in the state folder %s", dir),
+		hint: "make it with `sallyport ca init`, as the gateway's user, or name the gateway's folder with --state"}
 }
