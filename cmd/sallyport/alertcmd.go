@@ -85,6 +85,7 @@ leaves no trace in the log.`,
 			return testAlert(cmd.Context(), l.alerts, args[0])
 		}}
 	cmd.Flags().StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; default: the configured policy.d)")
+	varsVar(cmd.Flags(), &f.vars)
 	return cmd
 }
 

@@ -139,6 +139,7 @@ policy does so too; the daemon delivers its own after a restart.`,
 			return deliverLeft(cmd.Context(), folder, l)
 		}}
 	cmd.Flags().StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; default: the configured policy.d)")
+	varsVar(cmd.Flags(), &f.vars)
 	cmd.Flags().StringVar(&state, "state", "", "state folder of the runs")
 	return cmd
 }

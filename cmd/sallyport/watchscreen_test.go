@@ -235,7 +235,7 @@ func TestWatchSuggestsUnderThePolicy(t *testing.T) {
 	}
 	e := &audit.Event{Kind: audit.KindHTTP, Phase: audit.PhaseDecision, Verdict: "deny", Reason: "host_not_allowed", Host: "api.example.com", Port: 443,
 		Sandbox: &audit.Sandbox{Name: "ci"}, HTTP: &audit.HTTP{Method: "GET", Path: "/v1/items", Scheme: "https"}}
-	if got := watchSuggest([]string{file})(e); !strings.Contains(got, `allow "api.example.com"`) || !strings.Contains(got, "/v1/items") {
+	if got := watchSuggest([]string{file}, nil)(e); !strings.Contains(got, `allow "api.example.com"`) || !strings.Contains(got, "/v1/items") {
 		t.Errorf("suggestion: %s", got)
 	}
 	if got := sourceLine(file, 1); got != `sandbox "ci" {}` {
@@ -247,7 +247,7 @@ func TestWatchSuggestsUnderThePolicy(t *testing.T) {
 		}
 	}
 	e.Host = ""
-	if got := watchSuggest([]string{file})(e); !strings.HasPrefix(got, "# Nothing") {
+	if got := watchSuggest([]string{file}, nil)(e); !strings.HasPrefix(got, "# Nothing") {
 		t.Errorf("without a host: %s", got)
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 func watchCommand() *cobra.Command {
 	var f tailFlags
-	var paths []string
+	var paths, vars []string
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "A full screen of what is blocked, as it happens",
@@ -30,7 +30,7 @@ would allow it, and prints it again at the end.`,
 		Example: `  sallyport watch
   sallyport watch --sandbox ci --policy policy.d`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.watch(cmd.Context(), paths) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.watch(cmd.Context(), watchSuggest(paths, vars)) },
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
@@ -38,6 +38,7 @@ would allow it, and prints it again at the end.`,
 	wordVar(fs, &f.sandbox, "sandbox", "only of this sandbox, by name or id")
 	wordVar(fs, &f.host, "host", "only of hosts that match this glob")
 	fs.StringArrayVar(&paths, "policy", nil, "policy that suggestions are made for (repeatable; default: the configured policy.d)")
+	varsVar(fs, &vars)
 	f.lines = watchHistory
 	return cmd
 }
@@ -45,7 +46,7 @@ would allow it, and prints it again at the end.`,
 // watchHistory is how many events of the past the screen begins with.
 const watchHistory = 500
 
-func (f *tailFlags) watch(ctx context.Context, paths []string) error {
+func (f *tailFlags) watch(ctx context.Context, suggest func(*audit.Event) string) error {
 	if !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
 		return &exit{code: exitFailed, err: errors.New("watch needs a terminal"), hint: "sallyport tail -f --blocked"}
 	}
@@ -59,7 +60,7 @@ func (f *tailFlags) watch(ctx context.Context, paths []string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &watchModel{now: time.Now, suggest: watchSuggest(paths), source: sourceLine, color: useColor(os.Stdout)}
+	m := &watchModel{now: time.Now, suggest: suggest, source: sourceLine, color: useColor(os.Stdout)}
 	p := tea.NewProgram(m, tea.WithContext(ctx))
 	go feed(audit.Follow(ctx, logFolders(state), filter), func(msg tea.Msg) { p.Send(msg) })
 	if _, err := p.Run(); err != nil && !errors.Is(err, tea.ErrInterrupted) {
@@ -135,8 +136,8 @@ func feed(events func(func(*audit.Event, error) bool), send func(tea.Msg)) {
 }
 
 // watchSuggest returns the HCL that would allow what was denied, under the
-// policy in paths as it is then.
-func watchSuggest(paths []string) func(e *audit.Event) string {
+// policy in paths as it is then, with the values of vars, NAME=VALUE.
+func watchSuggest(paths, vars []string) func(e *audit.Event) string {
 	return func(e *audit.Event) string {
 		b, ok := blockedBy(e)
 		if !ok {
@@ -151,7 +152,9 @@ func watchSuggest(paths []string) func(e *audit.Event) string {
 				return "# " + audit.Escape(err.Error(), 500) + "\n# Name the policy with --policy."
 			}
 		}
-		doc, diags := policyfile.Load(paths, policyOptions())
+		o := policyOptions()
+		o.Vars = variables(vars)
+		doc, diags := policyfile.Load(paths, o)
 		if doc == nil {
 			return "# The policy has errors: " + audit.Escape(firstProblem(diags), 500)
 		}
