@@ -139,20 +139,66 @@ func knowSubcommands(cmd *cobra.Command) {
 			if len(args) == 0 {
 				return group.Help()
 			}
-			var names []string
-			for _, c := range group.Commands() {
-				if c.IsAvailableCommand() {
-					names = append(names, c.Name())
-				}
-			}
-			hint := policyfile.DidYouMean(args[0], names)
-			if hint == "" {
-				hint = group.CommandPath() + " --help lists its commands"
-			}
-			return &exit{code: exitUsage, err: fmt.Errorf("unknown command %q for %q", args[0], group.CommandPath()), hint: hint}
+			return unknownWord(group, args[0])
 		}
+		sub.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+			if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+				return unknownWord(cmd, words[0]) // the flag is of what was meant
+			}
+			return err
+		})
 		knowSubcommands(sub)
 	}
+}
+
+// unknownWord is the error of a word that is no command of a group.
+func unknownWord(group *cobra.Command, word string) error {
+	var names []string
+	for _, c := range group.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	hint := policyfile.DidYouMean(word, names)
+	if hint == "" {
+		hint = group.CommandPath() + " --help lists its commands"
+	}
+	return &exit{code: exitUsage, err: fmt.Errorf("unknown command %q for %q", word, group.CommandPath()), hint: hint}
+}
+
+// sayNoArguments has a command that takes no arguments say so: cobra calls them
+// unknown commands.
+func sayNoArguments(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil && !cmd.HasSubCommands() {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := check(cmd, args)
+			if err != nil && len(args) > 0 && check(cmd, nil) == nil && check(cmd, args[:1]) != nil {
+				return fmt.Errorf("%s takes no arguments: %q", cmd.CommandPath(), args[0])
+			}
+			return err
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		sayNoArguments(sub)
+	}
+}
+
+// underPolicy is the hint for a word that is a command of policy, and was given
+// without it; "" for every other.
+func underPolicy(root *cobra.Command, args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	group, _, err := root.Find([]string{"policy"})
+	if err != nil {
+		return ""
+	}
+	for _, c := range group.Commands() {
+		if c.Name() == args[0] {
+			return "it is under policy: " + c.CommandPath()
+		}
+	}
+	return ""
 }
 
 // checkedList is the value of a repeatable flag that takes some words and no

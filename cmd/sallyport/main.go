@@ -101,6 +101,9 @@ func execute(args []string) int {
 		return 0
 	}
 	e := &exit{code: exitUsage, err: err, hint: "sallyport help COMMAND tells its flags and arguments"}
+	if hint := underPolicy(root, args); hint != "" && cmd == root {
+		e.hint = hint
+	}
 	errors.As(err, &e)
 	code := e.code
 	if e.err != nil {
@@ -131,6 +134,7 @@ func newRoot() *cobra.Command {
 	)
 	root.InitDefaultCompletionCmd()
 	knowSubcommands(root)
+	sayNoArguments(root)
 	knowTopics(root)
 	failWhenRun(root)
 	return root
