@@ -39,6 +39,10 @@ into the sandbox, and print the variables that name them, with each secret's
 placeholder; and nssdb/cert9.db, which Chromium finds where it is copied to
 ~/.pki/nssdb. "run" does this by itself.
 
+The CA and the credential of --proxy are those of one gateway: of the state folder
+of --state, or else of the daemon file in its usual place. For a daemon whose
+file is another one (serve --config), give its state folder with --state.
+
 The format "docker" is an --env-file; "compose" is a file that makes one service
 of a Compose project a sandbox: without a network, with the label, the variables
 and the folder mounted.`,
@@ -52,7 +56,7 @@ and the folder mounted.`,
 	fs.StringArrayVar(&f.policy, "policy", nil, "policy file or folder (repeatable; default: the configured policy.d)")
 	varsVar(fs, &f.vars)
 	fs.StringVar(&f.sandbox, "sandbox", "", "sandbox of the policy (default: its only one)")
-	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
+	fs.StringVar(&f.state, "state", "", "state folder of the gateway: the same that it runs with (default: the configured one)")
 	fs.StringVar(&f.dir, "dir", "", "folder to write the trust files to (required)")
 	fs.StringVar(&f.at, "at", "", "where the sandbox sees that folder (default: the same path)")
 	hostPortVar(fs, &f.proxy, "proxy", "explicit proxy that the sandbox uses, for the variables with its credential")
