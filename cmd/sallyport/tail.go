@@ -189,14 +189,18 @@ func (f *tailFlags) filter() (audit.Filter, error) {
 	return out, err
 }
 
-// moment reads a time: so long ago, or RFC 3339.
+// moment reads a time: so long ago, RFC 3339, or a day, which is its first
+// instant in UTC.
 func moment(s string) (time.Time, error) {
 	if d, err := duration(s); err == nil {
 		return time.Now().Add(-d), nil
 	}
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return t, usage("%s: neither a duration such as 1h nor a time such as 2026-01-02T15:04:05Z", s)
+		if t, err = time.Parse(time.DateOnly, s); err == nil {
+			return t, nil
+		}
+		return t, usage("%s: neither a duration such as 1h nor a time such as 2026-01-02T15:04:05Z nor a day such as 2026-01-02", s)
 	}
 	return t, nil
 }
