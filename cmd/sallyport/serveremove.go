@@ -14,6 +14,9 @@ import (
 // file names its state; while one runs with that, nothing is taken away, and
 // none starts meanwhile.
 func (f *serveFlags) removeRules() (err error) {
+	if os.Geteuid() != 0 {
+		return &exit{code: exitFailed, err: errors.New("serve --remove: the rules in the kernel are root's, and nothing was removed"), hint: "be root: sudo sallyport serve --remove"}
+	}
 	p, file, err := f.readConfig()
 	if err != nil {
 		return err
