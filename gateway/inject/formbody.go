@@ -133,13 +133,19 @@ func (m *multipartBody) next(out *bytes.Buffer) error {
 		return m.text.flush(out, true)
 	}
 	if err != nil {
-		return m.broken(err)
+		return m.broken()
 	}
 	return m.text.flush(out, false)
 }
 
+// maxPartHead is the longest head of a part that is read, with what is before
+// the first one, in bytes. A client may leave any number of them unfinished.
+const maxPartHead = 16 << 10
+
 func (m *multipartBody) nextPart() error {
+	m.from.bound(maxPartHead)
 	part, err := m.src.NextRawPart()
+	m.from.bound(0)
 	if err == io.EOF {
 		if err := m.dst.Close(); err != nil {
 			return err
@@ -147,7 +153,7 @@ func (m *multipartBody) nextPart() error {
 		return io.EOF
 	}
 	if err != nil {
-		return m.broken(err)
+		return m.broken()
 	}
 	for name, lines := range part.Header {
 		for _, l := range append([]string{name}, lines...) {
@@ -181,21 +187,31 @@ func (m *multipartBody) nextPart() error {
 
 // broken tells the errors of a body that is not multipart from those of
 // reading it.
-func (m *multipartBody) broken(err error) error {
+func (m *multipartBody) broken() error {
 	if m.from.err == nil {
 		return malformed("multipart/form-data")
 	}
-	return err
+	return m.from.err
 }
 
 // remember keeps the error with which reading ended before the end.
 type remember struct {
 	io.Reader
-	err error
+	err     error
+	bounded bool
+	left    int // bytes that may be read, if bounded
 }
 
+// bound lets no more than about n bytes be read; 0 is no bound.
+func (r *remember) bound(n int) { r.bounded, r.left = n > 0, n }
+
 func (r *remember) Read(b []byte) (int, error) {
+	if r.bounded && r.left <= 0 {
+		r.err = &Refusal{Reason: policy.UninspectableBody, Message: "the head of a part of the body is too long"}
+		return 0, r.err
+	}
 	n, err := r.Reader.Read(b)
+	r.left -= n
 	if err != nil && err != io.EOF {
 		r.err = err
 	}
