@@ -175,7 +175,7 @@ func (c *bodyCheck) reader(p *Plan, src io.ReadCloser, values map[string]secrets
 	var plain io.Reader = src
 	if c.coding != "" {
 		var err error
-		if plain, err = c.decoded(src, values); err != nil {
+		if plain, err = c.decoded(p, src, values); err != nil {
 			return nil, err
 		}
 	}

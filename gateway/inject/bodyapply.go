@@ -21,7 +21,7 @@ const growth = 1 << 20
 // compressed anew, and a form of parts written anew; where the length was
 // announced, only if a value is in it.
 func (c *bodyCheck) apply(p *Plan, out *http.Request, values map[string]secrets.Value) error {
-	sent := kept{plan: p, most: out.ContentLength} // as it came, when it may go out as other bytes
+	sent := kept{hold: p.hold, most: out.ContentLength} // as it came, when it may go out as other bytes
 	src := out.Body
 	if (c.coding != "" || c.parts()) && out.ContentLength >= 0 {
 		src = tee{io.TeeReader(out.Body, &sent), out.Body}
@@ -36,7 +36,7 @@ func (c *bodyCheck) apply(p *Plan, out *http.Request, values map[string]secrets.
 		}
 		out.Body = b
 		if c.coding != "" {
-			r, err := encode(c.coding, b)
+			r, err := encode(c.coding, b, p.room)
 			if err != nil {
 				return err
 			}
@@ -138,7 +138,7 @@ func (c *bodyCheck) anew(p *Plan, sent *kept, values map[string]secrets.Value) (
 
 // again returns a body compressed anew.
 func (c *bodyCheck) again(b *bodyReader, whole []byte) ([]byte, error) {
-	r, err := encode(c.coding, bytes.NewReader(whole))
+	r, err := encode(c.coding, bytes.NewReader(whole), b.plan.room)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (c *bodyCheck) around(b *bodyReader, sent *kept, values map[string]secrets.
 	}
 	src := io.Reader(came)
 	if c.coding != "" {
-		if src, err = c.decoded(src, values); err != nil {
+		if src, err = c.decoded(b.plan, src, values); err != nil {
 			return err
 		}
 	}

@@ -19,13 +19,13 @@ const (
 // decoded is what a compressed body stands for. Reading ends with a *Refusal
 // when it stands for far more than was sent, is damaged, or holds a real
 // value.
-func (c *bodyCheck) decoded(src io.Reader, values map[string]secrets.Value) (io.Reader, error) {
+func (c *bodyCheck) decoded(p *Plan, src io.Reader, values map[string]secrets.Value) (io.Reader, error) {
 	codec, err := codecOf(c.coding)
 	if err != nil {
 		return nil, err
 	}
 	in := &counter{src: src}
-	plain := &bombReader{src: &lazyDecoder{src: in, open: codec.decoder}, in: in}
+	plain := &bombReader{src: &lazyDecoder{src: in, codec: codec, lease: lease{room: p.room}}, in: in}
 	held := make([]secrets.Held, 0, len(values))
 	for name, v := range values {
 		for _, part := range v.Parts() {

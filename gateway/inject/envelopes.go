@@ -67,7 +67,7 @@ func (k envelopeKind) unpacks(coding string) error {
 
 // messages returns src, a stream of messages that can be looked into, with
 // values covered in them. A compressed message with a value goes on without
-// compression; all others as they came. One that is compressed, although the
+// compression; all others as they came. It is held whole, compressed. One that is compressed, although the
 // answer names no coding, ends the stream. firm is that of a maskReader.
 func (m *Masker) messages(kind envelopeKind, coding string, src io.Reader, hit func(name string), firm bool) io.Reader {
 	switch kind {
@@ -88,7 +88,9 @@ type envelopeReader struct {
 	src  io.Reader
 	hit  func(name string)
 	out  bytes.Buffer
-	open io.Reader // what is left of a message that is not compressed; nil: none
+	open io.Reader // what is left of a message, as it goes on; nil: none
+
+	packed *kept // the message, if it came compressed; nil: it did not
 }
 
 // envelopeHead is a byte of flags, of which the lowest says that the message
@@ -103,7 +105,8 @@ func (r *envelopeReader) Read(b []byte) (int, error) {
 		if r.open != nil {
 			n, err := r.open.Read(b)
 			if err == io.EOF {
-				r.open, err = nil, nil
+				r.ended()
+				err = nil
 			}
 			if n > 0 || err != nil || len(b) == 0 {
 				return n, err
@@ -137,27 +140,55 @@ func (r *envelopeReader) next() error {
 	if size > maxPacked {
 		return fmt.Errorf("response: a compressed message of %d bytes is not looked into", size)
 	}
-	packed := make([]byte, size)
-	if _, err := io.ReadFull(r.src, packed); err != nil {
+	packed := &kept{hold: func(n int64) error { return takeRoom(r.m.room, n) }, most: int64(size)}
+	if _, err := io.CopyN(packed, r.src, int64(size)); err != nil {
 		return unexpected(err)
 	}
-	plain, err := io.ReadAll(io.LimitReader(&lazyDecoder{src: bytes.NewReader(packed), open: r.c.decoder}, maxUnpacked+1))
-	switch {
-	case err != nil && !(err == io.EOF && len(packed) == 0):
-		return fmt.Errorf("response: a message is not in the coding that it says: %w", err)
-	case len(plain) > maxUnpacked:
-		return errors.New("response: a compressed message stands for too much to be looked into")
+	length, found, err := r.measure(packed)
+	if err != nil {
+		return err
 	}
-	found := false
-	r.m.latest().cover(plain, func(name string) { found = true; r.hit(name) })
-	if found {
+	if r.packed = packed; found {
 		head[0] &^= 1
-		binary.BigEndian.PutUint32(head[1:], uint32(len(plain)))
-		packed = plain
+		binary.BigEndian.PutUint32(head[1:], uint32(length))
+		r.open = r.plain(packed, r.hit)
+	} else {
+		r.open, _ = packed.open() // whose error is nil
 	}
 	r.out.Write(head[:])
-	r.out.Write(packed)
 	return nil
+}
+
+// measure returns how long a message is that is held compressed, and whether a
+// value is in it. Nothing of what it stands for is kept: it is decompressed
+// once more if it has to go on as that.
+func (r *envelopeReader) measure(packed *kept) (length int64, found bool, err error) {
+	length, err = io.Copy(io.Discard, io.LimitReader(r.plain(packed, func(string) { found = true }), maxUnpacked+1))
+	var refused *Refusal
+	switch {
+	case errors.As(err, &refused):
+		return 0, false, refused
+	case err != nil:
+		return 0, false, fmt.Errorf("response: a message is not in the coding that it says: %w", err)
+	case length > maxUnpacked:
+		return 0, false, errors.New("response: a compressed message stands for too much to be looked into")
+	}
+	return length, found, nil
+}
+
+// plain returns what a message stands for, with values covered.
+func (r *envelopeReader) plain(packed *kept, hit func(name string)) io.Reader {
+	src, _ := packed.open() // whose error is nil
+	return &maskReader{m: r.m, src: &lazyDecoder{src: src, codec: r.c, lease: lease{room: r.m.room}}, hit: hit, firm: true}
+}
+
+// ended lets go of the message that has gone on.
+func (r *envelopeReader) ended() {
+	r.open = nil
+	if r.packed != nil {
+		_ = takeRoom(r.m.room, -r.packed.asked) // there is always room for less
+		r.packed = nil
+	}
 }
 
 // exactly reads so many bytes, and no fewer.

@@ -16,6 +16,14 @@ func (p *Plan) Hold(take func(n int64) bool) {
 	}
 }
 
+// Within has what decompresses the body, and compresses it anew, take its
+// memory from room.
+func (p *Plan) Within(room Room) {
+	if p.body != nil { // likewise
+		p.room = room
+	}
+}
+
 // hold asks for n bytes more.
 func (p *Plan) hold(n int64) error {
 	if p.take == nil || p.take(n) {
@@ -60,7 +68,7 @@ func (p *Plan) readHeld(src io.Reader, most int64) ([]byte, error) {
 // kept holds what is written to it, once: in pieces, for which it asks as they
 // are needed.
 type kept struct {
-	plan   *Plan
+	hold   func(n int64) error
 	most   int64 // is to come
 	asked  int64
 	pieces [][]byte
@@ -76,7 +84,7 @@ func (k *kept) Write(b []byte) (int, error) {
 			if more <= 0 { // longer than announced
 				more = firstHeld
 			}
-			if err := k.plan.hold(more); err != nil {
+			if err := k.hold(more); err != nil {
 				return done, err
 			}
 			k.asked += more

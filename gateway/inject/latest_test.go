@@ -122,7 +122,7 @@ func unpacked(t testing.TB, b []byte) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dec, err := r.decoder(strings.NewReader(string(b)))
+	dec, err := r.decoder(strings.NewReader(string(b)), &lease{})
 	if err != nil {
 		t.Fatal(err)
 	}

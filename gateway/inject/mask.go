@@ -24,7 +24,8 @@ type Masker struct {
 	field *seeker  // what of values can be the name of a header, in lower case; nil: nothing
 	names []string // of secrets, by owner of a pattern
 
-	now func() *Masker // see Following; nil: it is this one
+	now  func() *Masker // see Following; nil: it is this one
+	room Room           // see Within
 }
 
 // Nothing returns a Masker that covers nothing, where values may come in later.
@@ -38,6 +39,10 @@ func (m *Masker) Following(now func() *Masker) Masker {
 	f.now = now
 	return f
 }
+
+// Within has m, which is for one response, take from room what it needs of
+// memory to look into what is compressed.
+func (m *Masker) Within(room Room) { m.room = room }
 
 // latest returns what covers what has come by now.
 func (m *Masker) latest() *Masker {

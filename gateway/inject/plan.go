@@ -40,6 +40,7 @@ type Plan struct {
 	made    []secrets.Held // what Apply has made of values and sent
 
 	take func(n int64) bool // see Hold; nil: it is always true
+	room Room               // see Within
 
 	mu    sync.Mutex
 	later uses // what was done after Plan

@@ -21,7 +21,8 @@ const EdgeOfRange = "edge of a range"
 // decompressed and compressed anew, and its length is not announced. So is a
 // message that is compressed by itself, but not compressed anew. A body
 // in a coding that cannot be undone is an error, and must not be delivered; so
-// is a part of a body of less than 32 bytes.
+// is a part of a body of less than 32 bytes. It is a *Refusal when there is no
+// room for what is compressed (see Within).
 //
 // For an upgrade (101) only the head is changed; Reader covers what the
 // upstream sends then.
@@ -64,7 +65,7 @@ func (m *Masker) Response(resp *http.Response, hit func(name, place string)) err
 			resp.Header.Del("Content-Length")
 		}
 	default:
-		r, err := recode(code, resp.Body, func(r io.Reader) io.Reader { return m.messages(kind, packed, r, inBody, false) })
+		r, err := recode(code, resp.Body, m.room, func(r io.Reader) io.Reader { return m.messages(kind, packed, r, inBody, false) })
 		if err != nil {
 			return fmt.Errorf("response: %w", err)
 		}
