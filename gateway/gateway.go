@@ -129,6 +129,7 @@ type Gateway struct {
 	states     sync.Map // lifecycle ID → *sandboxState
 	open       atomic.Int64
 	holds      holding
+	unpacks    holding
 	denied     atomic.Uint64
 	idle       idleCollector
 	opened     opened
@@ -287,6 +288,7 @@ type sandboxState struct {
 	open    atomic.Int64
 	running atomic.Int64 // requests
 	holds   holding
+	unpacks holding
 	explain *rate.Limiter
 	refusal *pace
 	used    usage

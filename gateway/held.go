@@ -80,6 +80,7 @@ func (x *exchange) masker() *inject.Masker {
 	live := &x.live
 	live.x = x
 	live.is = live.now().Following(live.now)
+	live.is.Within((*room)(x.r))
 	return &live.is
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"sallyport/policy"
@@ -13,12 +14,20 @@ const (
 	gatewayHolds = 256 << 20
 )
 
+// How many bytes are taken at once to look into what is compressed. A client
+// may leave any number of answers unread.
+const (
+	sandboxUnpacks = 64 << 20
+	gatewayUnpacks = 512 << 20
+)
+
 // holding counts bytes that are held.
 type holding struct{ used atomic.Int64 }
 
-// take counts n bytes more, if they stay within most.
+// take counts n bytes more, if they stay within most; there is always room for
+// less.
 func (h *holding) take(n, most int64) bool {
-	if h.used.Add(n) > most {
+	if h.used.Add(n) > most && n > 0 {
 		h.used.Add(-n)
 		return false
 	}
@@ -26,27 +35,56 @@ func (h *holding) take(n, most int64) bool {
 }
 
 // hold is what one request has taken from what its sandbox and the gateway may
-// hold. The zero value has taken nothing.
+// hold. The zero value has taken nothing. Its body and its answer may take at
+// the same time.
 type hold struct {
+	mu               sync.Mutex
 	sandbox, gateway *holding
 	bytes            int64
+	over             bool // the request has ended; who still reads its body gets no more
 }
 
 // take takes n bytes more, and says whether there are so many.
 func (h *hold) take(sandbox, gateway *holding, n int64) bool {
-	if !sandbox.take(n, sandboxHolds) {
+	return h.within(sandbox, gateway, n, sandboxHolds, gatewayHolds)
+}
+
+// within is take with other bounds than those of bodies.
+func (h *hold) within(sandbox, gateway *holding, n, ofSandbox, ofGateway int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over {
+		return n <= 0 // which was given back
+	}
+	if !sandbox.take(n, ofSandbox) {
 		return false
 	}
-	if !gateway.take(n, gatewayHolds) {
+	if !gateway.take(n, ofGateway) {
 		sandbox.used.Add(-n)
 		return false
 	}
-	*h = hold{sandbox, gateway, h.bytes + n}
+	h.sandbox, h.gateway = sandbox, gateway
+	h.bytes += n
 	return true
 }
 
 // keep gives back all but n bytes.
 func (h *hold) keep(n int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.giveBack(n)
+}
+
+// end gives everything back, for good.
+func (h *hold) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.giveBack(0)
+	h.over = true
+}
+
+// giveBack is keep; its caller holds mu.
+func (h *hold) giveBack(n int64) {
 	if n >= h.bytes {
 		return
 	}
@@ -58,6 +96,15 @@ func (h *hold) keep(n int64) {
 // holdMore takes n bytes more, and says whether there are so many.
 func (r *request) holdMore(n int64) bool {
 	return r.hold.take(&r.g.state(r.c.sandbox.ID).holds, &r.g.holds, n)
+}
+
+// room is the inject.Room of a request and its answer.
+type room request
+
+// Take implements inject.Room.
+func (m *room) Take(n int64) bool {
+	r := (*request)(m)
+	return r.unpacks.within(&r.g.state(r.c.sandbox.ID).unpacks, &r.g.unpacks, n, sandboxUnpacks, gatewayUnpacks)
 }
 
 // holdBody takes what a body may need of which at most so many bytes are read.

@@ -53,6 +53,7 @@ func (x *exchange) outgoing() (*http.Request, error) {
 		defer func() { _ = x.control.SetReadDeadline(time.Time{}) }()
 	}
 	r.plan.Hold(r.holdMore)
+	r.plan.Within((*room)(r))
 	return out, r.plan.Apply(out, r.values)
 }
 

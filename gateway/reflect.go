@@ -83,7 +83,7 @@ func (x *exchange) mask(resp *http.Response) error {
 		return errors.Join(errUnmaskable, errRangesSpent)
 	}
 	if err := m.Response(resp, x.covered); err != nil {
-		return errors.Join(errUnmaskable, err)
+		return unmaskable(err)
 	}
 	if stream, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body = &maskedStream{ReadWriteCloser: stream, r: m.Messages(stream, func(name string) { x.masked.add(name, "message") })}
@@ -118,6 +118,15 @@ func (x *exchange) covered(name, place string) {
 // errUnmaskable is an answer whose body cannot be read, and so not masked.
 var errUnmaskable = errors.New("secrets in the answer cannot be masked, in its coding or in a part of it: ask for all of it, without compression")
 
+// unmaskable is why an answer is not masked: because of how it is, unless there
+// was no room for it.
+func unmaskable(err error) error {
+	if refused, ok := errors.AsType[*inject.Refusal](err); ok {
+		return refused
+	}
+	return errors.Join(errUnmaskable, err)
+}
+
 // lookedInto is a body in which values are covered. Where that fails, as in a
 // coding that is not what it says, the answer is broken off.
 type lookedInto struct {
@@ -129,7 +138,7 @@ func (b *lookedInto) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
 		b.x.broken.Store(true)
-		b.x.fail(errors.Join(errUnmaskable, err)) // unless the body itself has failed before
+		b.x.fail(unmaskable(err)) // unless the body itself has failed before
 	}
 	return n, err
 }

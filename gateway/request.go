@@ -36,6 +36,7 @@ type request struct {
 	body      *policy.Body  // nil: not looked at
 	taken     []byte        // of the body, to look at it
 	hold      hold          // for what is taken, until the request has ended
+	unpacks   hold          // for what is decompressed, likewise
 	counted   *sandboxState // that counts it among those that run
 
 	decision policy.Decision
@@ -87,7 +88,8 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, in *http.Request) {
 func (g *Gateway) serveRequest(c *conn, w http.ResponseWriter, in *http.Request) {
 	r := &request{g: g, c: c, snap: g.snap.Load(), id: audit.NewID(), started: g.Now(), w: w, in: in,
 		method: in.Method, decision: policy.Decision{Verdict: policy.Allow, Reason: policy.GatewayName}}
-	defer r.hold.keep(0)
+	defer r.hold.end()
+	defer r.unpacks.end()
 	defer r.countOut()
 	for _, step := range []func(*request) *policy.Decision{
 		(*request).readHead,
