@@ -279,7 +279,7 @@ func TestFramesBehindWhatIsHeld(t *testing.T) {
 		"sent, pings":     {clientFrame(0x01, value[:len(value)-1]), clientFrame(0x89, ""), guardOf(t, value).Messages},
 	} {
 		const most = 32 << 20
-		src := &endless{first: tt.first, then: tt.then, left: most}
+		src := &repeated{first: tt.first, then: tt.then, left: most}
 		_, err := io.Copy(io.Discard, tt.read(src))
 		var refusal *Refusal
 		if !errors.As(err, &refusal) || refusal.Reason != policy.UninspectableBody || src.left < most-(1<<20) {
@@ -288,14 +288,14 @@ func TestFramesBehindWhatIsHeld(t *testing.T) {
 	}
 }
 
-// endless is first, and then a text over and over, until so many bytes were
+// repeated is first, and then a text over and over, until so many bytes were
 // read.
-type endless struct {
+type repeated struct {
 	first, then string
 	left        int
 }
 
-func (e *endless) Read(b []byte) (int, error) {
+func (e *repeated) Read(b []byte) (int, error) {
 	if e.left <= 0 {
 		return 0, io.EOF
 	}
