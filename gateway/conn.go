@@ -25,6 +25,7 @@ type conn struct {
 	snap     *Snapshot // in force when the connection was decided
 	id       string
 	sandbox  *identity.Sandbox
+	state    *sandboxState // of the sandbox; had before opened takes the connection in
 	src, dst netip.AddrPort
 	started  time.Time
 	client   *meter
@@ -72,8 +73,9 @@ func (g *Gateway) serveConn(ctx context.Context, nc net.Conn, in *Inbound) {
 		c.refuse(policy.Decision{Reason: policy.UnknownSandbox, Message: "no sandbox claims this address"})
 		return
 	}
-	c.sandbox, c.client.used = sb, &g.state(sb.ID).used
-	out, ok := g.admit(sb, c.connectionLimit())
+	c.sandbox, c.state = sb, g.state(sb.ID)
+	c.client.used = &c.state.used
+	out, ok := g.admit(c.state, c.connectionLimit())
 	if !ok {
 		c.refuse(policy.Decision{Reason: policy.ConnectionLimit, Message: "the sandbox holds too many connections at once"})
 		return
@@ -290,7 +292,7 @@ func (c *conn) explainPlain(d policy.Decision) {
 }
 
 // mayExplain bounds what explanations cost.
-func (c *conn) mayExplain() bool { return c.g.state(c.sandbox.ID).explain.AllowN(c.g.Now(), 1) }
+func (c *conn) mayExplain() bool { return c.state.explain.AllowN(c.g.Now(), 1) }
 
 // refuse records a denial and resets the connection.
 func (c *conn) refuse(d policy.Decision) {
@@ -319,6 +321,10 @@ func (c *conn) recordDenial(d policy.Decision) error {
 // end to be written and for a reload to end it. When it fails the connection
 // is reset.
 func (c *conn) admitConn(d policy.Decision) error {
+	if why := c.forgotten(); why != nil {
+		c.refuse(*why)
+		return errRevoked
+	}
 	e := c.event(audit.KindConn, audit.PhaseDecision)
 	e.decide(d)
 	if err := c.g.record(e); err != nil {
@@ -334,17 +340,41 @@ func (c *conn) admitConn(d policy.Decision) error {
 		c.g.live.remove(entry)
 		c.end()
 	})
-	if now := c.g.snap.Load(); now != c.snap {
-		// A reload came between the decision and the entry.
-		if why, cut := entry.noLonger(now.decide(c.request(c.scheme))); cut {
-			c.client.revoke(why)
-			return errRevoked
-		}
+	if why := c.takenBack(entry, c.snap); why != nil {
+		c.client.revoke(*why)
+		return errRevoked
 	}
 	return nil
 }
 
-var errRevoked = errors.New("the policy that allowed the connection was replaced")
+var errRevoked = errors.New("the connection is no longer allowed")
+
+// takenBack says why e, which s allowed and which is entered now, must not go
+// on, or returns nil: what came between the decision and the entry, the end of
+// the sandbox or a reload, did not see it.
+func (c *conn) takenBack(e *liveEntry, s *Snapshot) *policy.Decision {
+	if why := c.forgotten(); why != nil {
+		return why
+	}
+	now := c.g.snap.Load()
+	if now == s {
+		return nil
+	}
+	r := e.request
+	r.Now = c.g.Now()
+	if why, cut := e.noLonger(now.decide(r)); cut {
+		return &why
+	}
+	return nil
+}
+
+// forgotten says that the sandbox has ended, or returns nil.
+func (c *conn) forgotten() *policy.Decision {
+	if c.state == nil || !c.state.ended.Load() { // without one nothing is admitted
+		return nil
+	}
+	return deny(policy.Revoked, errForgotten.Error())
+}
 
 // end writes the end event.
 func (c *conn) end() {

@@ -264,6 +264,10 @@ func (x *exchange) hijack(c *hijackedConn) {
 
 // roundTrip sends out and returns the answer.
 func (x *exchange) roundTrip(out *http.Request) (*http.Response, error) {
+	if x.revoked.Load() != nil { // before it had begun
+		_ = out.Body.Close() // nobody reads it
+		return nil, errRevokedExchange
+	}
 	x.handed = x.r.g.Now()
 	resp, err := x.r.g.Upstream.Transport(x.r.c.sandbox.ID).RoundTrip(out)
 	x.early.stop() // none comes now, or one that comes late would meet the answer

@@ -162,6 +162,7 @@ func (f *front) hand(c *conn, nc net.Conn) {
 	} else {
 		l := c.g.Limits
 		c.leaving = &leaving{}
+		c.client.whenClosed(c.leaving.close)
 		fc.guard = http1.NewGuard(nc, http1.Limits{Head: l.MaxHead, Fields: l.MaxFields, HeadTimeout: l.HeadTimeout, BodyTimeout: l.StallTimeout})
 		fc.Conn = fc.guard
 		c.client.stall = l.StallTimeout

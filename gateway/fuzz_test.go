@@ -113,7 +113,7 @@ func (l *lab) hello(t testing.TB, host string, in []byte, r io.Reader) string {
 	addr, err := g.Pool.Lease(l.sandbox.ID, host, false)
 	must(t, err)
 	p := &played{r: r, src: netip.MustParseAddrPort("127.0.0.1:1"), dst: netip.AddrPortFrom(addr, 443)}
-	c := &conn{g: g, snap: l.g.Snapshot(), id: "c", sandbox: l.sandbox, started: time.Now(), client: newMeter(p), src: p.src, dst: p.dst, host: host}
+	c := &conn{g: g, snap: l.g.Snapshot(), id: "c", sandbox: l.sandbox, state: g.state(l.sandbox.ID), started: time.Now(), client: newMeter(p), src: p.src, dst: p.dst, host: host}
 	first, err := c.client.peek(time.Second)
 	if err != nil || len(first) == 0 {
 		return "nothing"

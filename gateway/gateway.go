@@ -243,10 +243,12 @@ func (g *Gateway) saveBudgets() {
 	}
 }
 
-// Forget cuts everything of a sandbox whose life has ended.
+// Forget cuts everything of a sandbox whose life has ended. What is not entered
+// among what is open by then sees by itself that it has.
 func (g *Gateway) Forget(id string) {
+	g.state(id).ended.Store(true) // before anything is cut, or dropped
 	g.live.cutSandbox(id)
-	g.opened.resetSandbox(id)
+	g.opened.revokeSandbox(id)
 	g.Upstream.CloseSandbox(id)
 	g.states.Delete(id)
 	if err := g.allowances.forget(id); err != nil {
@@ -285,6 +287,7 @@ const (
 
 // sandboxState is what the gateway counts for one life of a sandbox.
 type sandboxState struct {
+	ended   atomic.Bool // the life
 	open    atomic.Int64
 	running atomic.Int64 // requests
 	holds   holding
@@ -316,8 +319,7 @@ func (g *Gateway) state(id string) *sandboxState {
 
 // admit counts a connection in, or says that the limit is reached. The
 // returned function counts it out.
-func (g *Gateway) admit(sb *identity.Sandbox, limit int64) (func(), bool) {
-	s := g.state(sb.ID)
+func (g *Gateway) admit(s *sandboxState, limit int64) (func(), bool) {
 	out := func() { s.open.Add(-1); g.open.Add(-1) } // who sees that none is open may open as many again
 	all, own := g.open.Add(1), s.open.Add(1)
 	if all > int64(g.Limits.Connections) || own > g.atOnce(limit) {

@@ -95,7 +95,7 @@ func (h *hold) giveBack(n int64) {
 
 // holdMore takes n bytes more, and says whether there are so many.
 func (r *request) holdMore(n int64) bool {
-	return r.hold.take(&r.g.state(r.c.sandbox.ID).holds, &r.g.holds, n)
+	return r.hold.take(&r.c.state.holds, &r.g.holds, n)
 }
 
 // room is the inject.Room of a request and its answer.

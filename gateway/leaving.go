@@ -14,6 +14,9 @@ type leaving struct {
 	mu   sync.Mutex
 	at   *exchange // nil: none is under way
 	gone bool
+
+	waits  *waiting // before its exchange; nil: nobody waits
+	closed bool     // by the gateway as well
 }
 
 // watchClient has left called once when the client closes its side or breaks
@@ -66,6 +69,27 @@ func (l *leaving) back() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gone = false
+}
+
+// wait has w ended when the connection is closed: of one whose client has closed
+// its side the server sees nothing more. It is true if it is closed. Nil waits no
+// longer.
+func (l *leaving) wait(w *waiting) (closed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waits = w
+	return l.closed
+}
+
+// close is called when the connection is closed.
+func (l *leaving) close() {
+	l.mu.Lock()
+	l.closed = true
+	w := l.waits
+	l.mu.Unlock()
+	if w != nil {
+		w.end()
+	}
 }
 
 // Read reads for the server, which takes any error for the client's end but

@@ -143,7 +143,7 @@ func (l *live) expire(now time.Time) {
 // cutSandbox cuts everything of one life of a sandbox.
 func (l *live) cutSandbox(id string) {
 	l.cutWhere(func(e *liveEntry) (policy.Decision, bool) {
-		return policy.Decision{Reason: policy.Revoked, Message: "the sandbox has ended"}, e.sandboxID == id
+		return policy.Decision{Reason: policy.Revoked, Message: errForgotten.Error()}, e.sandboxID == id
 	})
 }
 
@@ -161,7 +161,7 @@ func (l *live) cutWhere(match func(*liveEntry) (policy.Decision, bool)) {
 	}
 	// Outside the lock: nothing new waits until all that is open is decided
 	// again, and a cut removes its entry. What comes meanwhile asks by itself
-	// whether a reload came between its decision and its entry.
+	// (conn.takenBack).
 	var cuts []cut
 	for _, e := range l.all() {
 		if d, ok := match(e); ok {

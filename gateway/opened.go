@@ -69,16 +69,19 @@ func (c *conn) turnAway(err error) {
 	c.client.reset()
 }
 
-// resetSandbox resets the connections of one life of a sandbox, also those
-// that are only read or refused, and lets no more of it in.
-func (o *opened) resetSandbox(id string) {
+// revokeSandbox ends the connections of one life of a sandbox, also those that
+// are only read or refused, and lets no more of it in.
+func (o *opened) revokeSandbox(id string) {
 	o.mu.Lock()
 	if now := time.Now(); o.forgotten == nil || now.Sub(o.turned) > forgottenFor {
 		o.before, o.forgotten, o.turned = o.forgotten, map[string]bool{}, now
 	}
 	o.forgotten[id] = true
 	o.mu.Unlock()
-	o.resetWhere(func(c *conn) bool { return c.sandbox.ID == id })
+	why := *deny(policy.Revoked, errForgotten.Error())
+	for _, c := range o.where(func(c *conn) bool { return c.sandbox.ID == id }) {
+		c.client.revoke(why)
+	}
 }
 
 // end resets all connections, lets no other in, and waits until their ends are
@@ -87,22 +90,24 @@ func (o *opened) end() {
 	o.mu.Lock()
 	o.ended = true
 	o.mu.Unlock()
-	o.resetWhere(func(*conn) bool { return true })
+	for _, c := range o.where(func(*conn) bool { return true }) {
+		c.client.reset()
+	}
 	o.gone.Wait()
 }
 
-func (o *opened) resetWhere(match func(*conn) bool) {
-	var list []*conn
+// where returns the connections that match. They are closed outside the lock: a
+// close takes one out.
+func (o *opened) where(match func(*conn) bool) []*conn {
 	o.mu.Lock()
+	defer o.mu.Unlock()
+	var list []*conn
 	for c := range o.conns {
 		if match(c) {
 			list = append(list, c)
 		}
 	}
-	o.mu.Unlock()
-	for _, c := range list { // outside the lock: a close takes c out
-		c.client.reset()
-	}
+	return list
 }
 
 // tracker counts what is under way, so that the end can wait for it.

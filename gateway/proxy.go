@@ -254,7 +254,8 @@ func (p *proxied) open(sb *identity.Sandbox, host string, port uint16, as tunnel
 		c.refuseTunnel(t, *refusal)
 		return
 	}
-	out, ok := p.g.admit(sb, c.connectionLimit())
+	c.state = p.g.state(sb.ID)
+	out, ok := p.g.admit(c.state, c.connectionLimit())
 	if !ok {
 		c.refuseTunnel(t, policy.Decision{Reason: policy.ConnectionLimit, Message: "the sandbox holds too many connections at once"})
 		return

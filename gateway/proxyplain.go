@@ -110,21 +110,24 @@ func (p *proxied) bind(front, c *conn) *policy.Decision {
 	switch {
 	case p.sandbox == nil:
 	case p.sandbox.ID == c.sandbox.ID:
+		c.state = front.state
 		return nil
 	default:
 		return deny(policy.UnknownSandbox, "the connection is another sandbox's")
 	}
-	out, ok := p.g.admit(c.sandbox, c.connectionLimit())
+	c.state = p.g.state(c.sandbox.ID)
+	out, ok := p.g.admit(c.state, c.connectionLimit())
 	if !ok {
 		return deny(policy.ConnectionLimit, "the sandbox holds too many connections at once")
 	}
 	p.known()
-	p.sandbox, front.sandbox = c.sandbox, c.sandbox
+	front.sandbox, front.state = c.sandbox, c.state
 	if err := p.g.opened.add(front); err != nil {
 		out()
 		front.client.reset()
 		return deny(policy.Revoked, err.Error())
 	}
+	p.sandbox = c.sandbox // from now on: what add has not let in is asked again
 	front.client.whenClosed(out)
 	return nil
 }

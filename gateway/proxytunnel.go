@@ -111,7 +111,11 @@ func (t *tunnel) Close() error {
 func (t *tunnel) reason() refusal {
 	c := t.c
 	f := refusal{Request: c.id, Host: c.host}
-	switch why, o := c.why.Load(), c.outcome.Load(); {
+	why, o := c.why.Load(), c.outcome.Load()
+	if cut := c.client.revoked.Load(); why == nil && cut != nil {
+		why = deny(policy.Revoked, cut.Message)
+	}
+	switch {
 	case why != nil:
 		f.Status, f.Reason, f.Detail = status(why.Reason), string(why.Reason), why.Message
 	case o != nil && o.failure != nil:

@@ -105,13 +105,13 @@ const edgesMost = 3
 var errRangesSpent = errors.New("the answer is partial, and no range was asked for: too many before cut a secret")
 
 // rangesSpent says whether edgesMost has been reached.
-func (r *request) rangesSpent() bool { return r.g.state(r.c.sandbox.ID).edges.Load() >= edgesMost }
+func (r *request) rangesSpent() bool { return r.c.state.edges.Load() >= edgesMost }
 
 // covered notes that a value was covered in the answer.
 func (x *exchange) covered(name, place string) {
 	x.masked.add(name, place)
 	if place == inject.EdgeOfRange && !x.edged.Swap(true) {
-		x.r.g.state(x.r.c.sandbox.ID).edges.Add(1)
+		x.r.c.state.edges.Add(1)
 	}
 }
 

@@ -107,6 +107,7 @@ func (g *Gateway) serveRequest(c *conn, w http.ResponseWriter, in *http.Request)
 		(*request).findRoute,
 		(*request).fetchSecrets,
 		(*request).prepare,
+		(*request).checkSandbox,
 	} {
 		if d := step(r); d != nil {
 			r.waits.end()
@@ -130,6 +131,9 @@ func (g *Gateway) serveRequest(c *conn, w http.ResponseWriter, in *http.Request)
 	}
 	r.forward()
 }
+
+// checkSandbox refuses what the sandbox has not lived to see decided.
+func (r *request) checkSandbox() *policy.Decision { return r.c.forgotten() }
 
 // endBody sends the answer and takes in what is left of a small body. The
 // server would do so itself, but after it has stopped to watch the connection:
@@ -168,11 +172,8 @@ func (r *request) forward() {
 	r.g.live.add(entry)
 	defer r.g.live.remove(entry)
 	defer x.end()
-	if now := r.g.snap.Load(); now != r.snap {
-		// A reload came between the decision and the entry.
-		if why, cut := entry.noLonger(now.decide(r.policyRequest())); cut {
-			x.revoke(why)
-		}
+	if why := r.c.takenBack(entry, r.snap); why != nil {
+		x.revoke(*why)
 	}
 	r.g.engine.run(x, r.out)
 }

@@ -45,6 +45,9 @@ func (r *request) endEvent() *requestEvent {
 // refuse records a denial and answers with it, not faster than the sandbox may
 // be refused.
 func (r *request) refuse(d policy.Decision) {
+	if why := r.c.forgotten(); why != nil {
+		d = *why // it may have failed for that
+	}
 	d = r.graver(d)
 	d.Verdict, d.Inject = policy.Deny, nil
 	if err := r.recordDecision(d, r.unsent()); err != nil {

@@ -7,7 +7,7 @@ import "sallyport/policy"
 // carries many, and each may hold a connection upstream and what it answers.
 // So they are bounded like connections, and by the same limit.
 func (r *request) countIn() *policy.Decision {
-	s := r.g.state(r.c.sandbox.ID)
+	s := r.c.state
 	if s.running.Add(1) > r.g.atOnce(r.c.connectionLimit()) {
 		s.running.Add(-1)
 		return deny(policy.ConnectionLimit, "the sandbox makes too many requests at once")

@@ -7,9 +7,9 @@ import (
 )
 
 // waiting is the context of what is done before a request is forwarded. It
-// ends with the client, but not when that has only closed its own side. Most
-// requests wait for nothing, so what it takes to end is made when somebody
-// first waits.
+// ends with the client, but not when that has only closed its own side, and with
+// the connection. Most requests wait for nothing, so what it takes to end is made
+// when somebody first waits.
 type waiting struct {
 	client context.Context // ends with the client
 	r      *request
@@ -17,7 +17,7 @@ type waiting struct {
 	mu   sync.Mutex
 	done chan struct{} // nil: nobody waits
 	over bool
-	stop func() bool // of the watch of the client
+	stop func() bool // of the watch of the client; nil: it is not watched
 }
 
 // working returns the context, which serveRequest ends.
@@ -45,6 +45,9 @@ func (w *waiting) Done() <-chan struct{} {
 			close(w.done)
 		} else {
 			w.stop = context.AfterFunc(w.client, w.left)
+			if l := w.r.c.leaving; l != nil && l.wait(w) {
+				w.close()
+			}
 		}
 	}
 	return w.done
@@ -71,12 +74,19 @@ func (w *waiting) left() {
 func (w *waiting) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over {
-		return
+	if !w.over {
+		w.close()
 	}
+}
+
+// close is end of what has not ended. Its caller holds mu.
+func (w *waiting) close() {
 	w.over = true
 	if w.stop != nil {
 		w.stop()
+		if l := w.r.c.leaving; l != nil {
+			l.wait(nil)
+		}
 	}
 	if w.done != nil {
 		close(w.done)

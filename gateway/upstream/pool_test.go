@@ -321,6 +321,18 @@ func TestCloseSandboxCutsItsConnections(t *testing.T) {
 	if _, err := pool.transport(o.target(), wideHTTP2); !errors.Is(err, errClosed) {
 		t.Errorf("closed pool: %v", err)
 	}
+	if _, _, err := send(t, u, o.target(), "https", "GET", nil, nil); !errors.Is(err, errClosed) {
+		t.Errorf("a request of a sandbox that ended: %v", err)
+	}
+	if n := len(u.pools); n != 0 {
+		t.Errorf("%d pools are kept", n)
+	}
+	for i := range 2 * rememberEnded {
+		u.CloseSandbox(fmt.Sprint("gone", i))
+	}
+	if n := len(u.ended); n != rememberEnded {
+		t.Errorf("%d sandboxes that ended are remembered", n)
+	}
 }
 
 func TestCloseIdle(t *testing.T) {

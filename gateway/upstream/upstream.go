@@ -92,6 +92,7 @@ type Upstream struct {
 	mu     sync.Mutex
 	closed bool
 	pools  map[string]*Pool // by lifecycle ID
+	ended  []string         // IDs of CloseSandbox, the last rememberEnded
 }
 
 // New returns an Upstream. Close ends it.
@@ -186,28 +187,39 @@ func (u *Upstream) failed(t Target, err error) error {
 	return err
 }
 
+// rememberEnded is how many IDs of sandboxes that have ended an Upstream knows:
+// more than end while a request of one is under way.
+const rememberEnded = 1024
+
 // Transport returns the pool of one life of a sandbox. It does not change
-// until CloseSandbox.
+// until CloseSandbox; after that, it is one that fails.
 func (u *Upstream) Transport(sandboxID string) *Pool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	p, ok := u.pools[sandboxID]
 	if !ok {
 		p = newPool(u, sandboxID)
-		p.closed = u.closed
-		if !u.closed {
+		p.closed = u.closed || slices.Contains(u.ended, sandboxID)
+		if !p.closed {
 			u.pools[sandboxID] = p
 		}
 	}
 	return p
 }
 
-// CloseSandbox cuts every pooled connection of a sandbox, also those in use.
-// Connections that Dial returned belong to the caller.
+// CloseSandbox cuts every pooled connection of a sandbox whose life has ended,
+// also those in use. Its ID gets no others; an ID is never used for a second
+// life. Connections that Dial returned belong to the caller.
 func (u *Upstream) CloseSandbox(id string) {
 	u.mu.Lock()
 	p := u.pools[id]
 	delete(u.pools, id)
+	if !slices.Contains(u.ended, id) {
+		if len(u.ended) == rememberEnded {
+			u.ended = slices.Delete(u.ended, 0, 1)
+		}
+		u.ended = append(u.ended, id)
+	}
 	u.mu.Unlock()
 	if p != nil {
 		p.close()
