@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,7 @@ type exchange struct {
 	unsent   bool                  // the sandbox's side failed, which the server may not know; of the handler
 	early    earlyHints
 	attempt  upstream.Attempt
+	peer     atomic.Pointer[netip.AddrPort] // that it goes to; nil before it has a connection
 	masked   maskedUses
 	edged    atomic.Bool // a range of the answer cut a value
 	revoked  atomic.Pointer[policy.Decision]
@@ -93,7 +95,7 @@ func past() time.Time { return time.Unix(1, 0) }
 // context returns the context in which the request goes upstream. It ends by
 // cancel alone: not with the sandbox's side, which may be half-closed.
 func (x *exchange) context() context.Context {
-	x.attempt = upstream.Attempt{Route: x.r.route, Info: &x.info, Interim: x.interim}
+	x.attempt = upstream.Attempt{Route: x.r.route, Info: &x.info, Interim: x.interim, Watch: x}
 	ctx, cancel := context.WithCancelCause((*exchangeContext)(x))
 	x.cancel = cancel
 	return ctx
@@ -138,6 +140,15 @@ func (x *exchange) overdue(now time.Time) {
 	if w != 0 && since(w) > x.r.g.Limits.StallTimeout || since(x.progress.Load()) > x.r.g.Limits.RelayIdle {
 		x.fail(errStalled)
 		x.cut(errStalled)
+	}
+}
+
+// Reached implements upstream.Watcher. A reload that came before did not see the
+// address.
+func (x *exchange) Reached(peer *netip.AddrPort) {
+	x.peer.Store(peer)
+	if why := x.r.c.takenBack(&x.entry, x.r.snap); why != nil {
+		x.revoke(*why)
 	}
 }
 

@@ -66,7 +66,11 @@ func (l *lab) originWith(t testing.TB, cert tls.Certificate) *origin {
 // any, in plain text. With h2 first it speaks nothing else but WebSocket.
 func (l *lab) origin(t testing.TB, protocols ...string) *origin {
 	t.Helper()
-	ln := listen(t)
+	return l.serveOn(t, listen(t), protocols...)
+}
+
+// serveOn is origin on a listener.
+func (l *lab) serveOn(t testing.TB, ln net.Listener, protocols ...string) *origin {
 	o := newOrigin(ln)
 	s := &http.Server{Handler: o.keep(o.mux()), Protocols: new(http.Protocols), ErrorLog: log.New(io.Discard, "", 0)}
 	s.Protocols.SetHTTP1(true)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"time"
@@ -144,11 +145,17 @@ func endBody(w http.ResponseWriter, body io.Closer) {
 }
 
 // still says why a request must not go on under a new decision: because of
-// the addresses of which it dialled one, or of the secrets that it sends.
+// the addresses of which it may have dialled one, of the one that it goes to, or
+// of the secrets that it sends.
 func (x *exchange) still(d policy.Decision) *policy.Decision {
 	r := x.r
 	if why := r.g.stillLeads(r.c.target(d), r.route.Addrs); why != nil {
 		return why
+	}
+	if p := x.peer.Load(); p != nil && !slices.ContainsFunc(r.route.Addrs, func(a netip.Addr) bool { return a.Unmap() == p.Addr() }) {
+		if why := r.g.stillLeads(r.c.target(d), []netip.Addr{p.Addr()}); why != nil {
+			return why
+		}
 	}
 	if r.plan == nil {
 		return nil

@@ -37,6 +37,16 @@ type Attempt struct {
 	// Interim gets each informational answer (RFC 9110, section 15.2). An
 	// error ends the attempt. Nil drops them.
 	Interim func(code int, fields textproto.MIMEHeader) error
+	// Watch is told of each connection that RoundTrip takes for the request, a
+	// kept one too, before a byte is written over it; nil is not.
+	Watch Watcher
+}
+
+// Watcher is told the address that a request goes to, which does not change.
+// That of a kept connection may be none of its route's: an earlier lookup gave
+// it, under the same ranges.
+type Watcher interface {
+	Reached(peer *netip.AddrPort)
 }
 
 type attemptKey struct{}

@@ -147,7 +147,7 @@ func (p *Pool) prepare(req *http.Request) (*trip, error) {
 	if r.Sandbox != p.sandbox || !leadsTo(req.URL, r.Target) {
 		return nil, errWrongRoute
 	}
-	t := &trip{pool: p, target: r.Target, info: a.Info, start: time.Now(),
+	t := &trip{pool: p, target: r.Target, info: a.Info, watch: a.Watch, start: time.Now(),
 		http1: req.ProtoMajor == 1 && req.URL.Scheme == "https" && req.Header["Upgrade"] == nil && !p.refusedHTTP1(req.URL.Host)}
 	t.out = req.WithContext(t.trace(req.Context(), a))
 	var err error

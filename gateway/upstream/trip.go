@@ -155,6 +155,7 @@ type trip struct {
 	out       *http.Request
 	body      *body // nil without one
 	info      *Info // nil if nobody asked
+	watch     Watcher
 	start     time.Time
 	wide      atomic.Bool   // it has a place among those of wide windows
 	answer    io.ReadCloser // the response's body; nil: nothing is done with it
@@ -182,21 +183,30 @@ func (t *trip) trace(ctx context.Context, a *Attempt) context.Context {
 // which something came that nobody has asked for: it is no answer to what comes.
 func (t *trip) gotConn(i httptrace.GotConnInfo) {
 	t.leave()
+	c := underlying(i.Conn)
+	if t.takes(c, i) && c != nil && t.watch != nil {
+		t.watch.Reached(&c.addr)
+	}
+}
+
+// takes reports whether an attempt is made over a connection; c is what is
+// below it.
+func (t *trip) takes(c *conn, i httptrace.GotConnInfo) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := underlying(i.Conn)
 	if a, ok := i.Conn.(*clearConn); ok && a.behind.Load() {
 		c.barred.Store(true)
-		return
+		return false
 	}
 	if c != nil && c.alpn != http2.NextProtoTLS && !t.mayUse(i.Reused) {
 		c.barred.Store(true)
-		return
+		return false
 	}
 	t.conn, t.reused, t.got = i.Conn, i.Reused, time.Now()
 	if c != nil {
 		t.http2, t.baseline = c.http2, c.written.Load()
 	}
+	return true
 }
 
 // mayUse reports whether an attempt may be made over a connection of HTTP/1.1.
