@@ -45,8 +45,8 @@ type conn struct {
 	leaving  *leaving // of HTTP/1.1
 
 	// refusal is set on a connection that is kept open only to explain,
-	// over HTTP, why it was refused.
-	refusal *policy.Decision
+	// over HTTP, why it was refused, when all else about that is known.
+	refusal atomic.Pointer[policy.Decision]
 
 	leads   []netip.Addr                    // of a relay: one of them was dialled
 	denied  bool                            // a denial was recorded
@@ -234,7 +234,8 @@ func (c *conn) explainOrReset(ctx context.Context, d policy.Decision) {
 	case len(first) > 0 && first[0] == recordHandshake && c.mayExplain():
 		c.serveTLS(ctx, first, &d)
 	case looksLikeHTTP(first) && c.mayExplain():
-		c.scheme, c.refusal = policy.HTTP, &d
+		c.scheme = policy.HTTP
+		c.refusal.Store(&d)
 		c.g.front.plain(c)
 	default:
 		c.client.reset()
@@ -287,7 +288,7 @@ func (c *conn) explainPlain(d policy.Decision) {
 		c.client.reset()
 		return
 	}
-	c.refusal = &d
+	c.refusal.Store(&d)
 	c.g.front.plain(c)
 }
 

@@ -48,13 +48,14 @@ type problem struct {
 // reply answers with a refusal: why, and the id under which the operator
 // finds the record. It says nothing of what else is allowed.
 func (r *request) reply(d policy.Decision) {
-	answer(r.w, r.in, refusal{Status: status(d.Reason), Reason: string(d.Reason), Detail: d.Message, Request: r.id, Host: r.c.host})
+	answer(r.w, r.in, refusal{Status: status(d.Reason), Reason: string(d.Reason), Detail: d.Message, Request: r.id, Host: r.c.host, Last: r.last})
 }
 
 // refusal is an answer of the gateway's own.
 type refusal struct {
 	Status                        int
 	Reason, Detail, Request, Host string
+	Last                          bool // the connection ends with it
 }
 
 // answer writes f in the form that the client of in can read.
@@ -67,6 +68,9 @@ func answer(w http.ResponseWriter, in *http.Request, f refusal) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	if in.ProtoMajor == 1 && (f.Status == http.StatusMisdirectedRequest || f.Status == http.StatusBadRequest || f.Reason == string(policy.Revoked) || in.Header.Get("Upgrade") != "") {
 		h.Set("Connection", "close")
+	}
+	if f.Last {
+		h.Set("Connection", "close") // over HTTP/2 it is GOAWAY
 	}
 	line := "sallyport: " + f.Reason + ": " + f.Detail + " (request " + f.Request + ")"
 	if strings.HasPrefix(in.Header.Get("Content-Type"), "application/grpc") {

@@ -176,13 +176,15 @@ func New(d Deps) (*Gateway, error) {
 }
 
 // Swap puts s in force and re-decides what is open: an attempt that s denies
-// is cut before Swap returns.
+// is cut before Swap returns, and a connection closed that was kept to explain a
+// refusal which s does not make.
 func (g *Gateway) Swap(s *Snapshot) {
 	if s != nil {
 		s.recorded = policyOf(s)
 	}
 	g.snap.Store(s)
 	g.recheck()
+	g.opened.resetRefused(s)
 }
 
 // Snapshot returns what is in force, or nil before the first Swap.

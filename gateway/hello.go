@@ -146,7 +146,7 @@ func (c *conn) recordHello(d policy.Decision, recorded bool) error {
 		}
 		return c.admitConn(d)
 	}
-	c.refusal = &d
+	c.refusal.Store(&d)
 	if recorded {
 		return nil
 	}
@@ -198,7 +198,7 @@ func (c *conn) helloFailed(h *helloConn, err error, d policy.Decision, recorded 
 // why is an event.
 func (c *conn) recordHandshakeFailure(err error, last []byte) {
 	alert, distrusted := distrust(err, last)
-	refused := c.refusal != nil
+	refused := c.refusal.Load() != nil
 	if refused && !distrusted || c.client.revoked.Load() != nil {
 		return
 	}

@@ -46,7 +46,7 @@ func (p *proxied) serve(front *conn, w http.ResponseWriter, in *http.Request) {
 	case head.Violation != nil:
 	case d == nil:
 	default:
-		c.refusal = d
+		c.refusal.Store(d)
 		if d.Reason == policy.UnknownSandbox {
 			answer.code, answer.fields = http.StatusProxyAuthRequired, challengeFields()
 		}

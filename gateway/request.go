@@ -39,6 +39,7 @@ type request struct {
 	hold      hold          // for what is taken, until the request has ended
 	unpacks   hold          // for what is decompressed, likewise
 	counted   *sandboxState // that counts it among those that run
+	last      bool          // its connection ends with it
 
 	decision policy.Decision
 	charged  meters // those from which it was taken before its body was looked at

@@ -77,8 +77,15 @@ func violation(v *http1.Violation) *policy.Decision {
 	return deny(policy.Smuggling, v.Detail)
 }
 
-// checkConn answers a connection that was refused with its refusal.
-func (r *request) checkConn() *policy.Decision { return r.c.refusal }
+// checkConn answers a connection that was refused with its refusal, which is the
+// policy's that made it. With another in force the next connection is decided.
+func (r *request) checkConn() *policy.Decision {
+	d := r.c.refusal.Load()
+	if d != nil && r.snap != r.c.snap {
+		r.snap, r.last = r.c.snap, true
+	}
+	return d
+}
 
 // checkMethod refuses what is never forwarded.
 func (r *request) checkMethod() *policy.Decision {
