@@ -44,7 +44,7 @@ func (f *rangeFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
 	fs.BoolVar(&f.blocked, "blocked", false, "only what was denied")
 	fs.BoolVar(&f.alerts, "alerts", false, "only what alerts")
-	wordVar(fs, &f.since, "since", "from this time on: a duration such as 1h or 7d, or RFC 3339")
+	wordVar(fs, &f.since, "since", sinceHelp)
 	wordVar(fs, &f.until, "until", "before this time")
 	wordVar(fs, &f.sandbox, "sandbox", "only of this sandbox, by name or id")
 	wordVar(fs, &f.host, "host", "only of hosts that match this glob")
@@ -59,7 +59,7 @@ func (f *rangeFlags) choose() (dirs []string, filter audit.Filter, err error) {
 		return nil, filter, err
 	}
 	if f.until != "" {
-		if filter.Until, err = moment(f.until); err != nil {
+		if filter.Until, err = moment("--until", f.until); err != nil {
 			return nil, filter, err
 		}
 		if !filter.Since.IsZero() && !filter.Since.Before(filter.Until) {

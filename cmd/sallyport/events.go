@@ -81,7 +81,7 @@ func eventFilter(q url.Values) (audit.Filter, error) {
 		return f, fmt.Errorf("%w; %s", err, e.hint)
 	}
 	if s := q.Get("since"); s != "" {
-		if f.Since, err = moment(s); err != nil {
+		if f.Since, err = moment("since", s); err != nil {
 			return f, err
 		}
 	} else if q.Has("follow") {

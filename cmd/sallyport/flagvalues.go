@@ -145,10 +145,19 @@ func knowSubcommands(cmd *cobra.Command) {
 			if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
 				return unknownWord(cmd, words[0]) // the flag is of what was meant
 			}
-			return err
+			return sayNumber(cmd, err)
 		})
 		knowSubcommands(sub)
 	}
+}
+
+// sayNumber has the error of a flag say what it takes where Go's own says how
+// it was read.
+func sayNumber(_ *cobra.Command, err error) error {
+	if n, ok := errors.AsType[*strconv.NumError](err); ok {
+		return errors.New(strings.TrimSuffix(err.Error(), n.Error()) + "want a number that is whole")
+	}
+	return err
 }
 
 // unknownWord is the error of a word that is no command of a group.

@@ -133,6 +133,7 @@ func newRoot() *cobra.Command {
 		caCommand(), envCommand(), demoCommand(), probeCommand(), probeInsideCommand(), reloadCommand(), doctorCommand(), versionCommand(), docsCommand(),
 	)
 	root.InitDefaultCompletionCmd()
+	root.SetFlagErrorFunc(sayNumber)
 	knowSubcommands(root)
 	sayNoArguments(root)
 	knowTopics(root)

@@ -116,9 +116,21 @@ type apiFault struct {
 	Nearest *jsonRule `json:"nearest,omitempty"` // rule of the parent
 }
 
-// String is the line for people.
-func (f apiFault) String() string {
-	text := f.Pointer + ": " + f.Detail
+// String is the line for who made the call.
+func (f apiFault) String() string { return f.text(f.Pointer) }
+
+// flag is the flag that the fault is of, for who called by a command.
+func (f apiFault) flag() string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/")
+	if name == "methods" {
+		name = "method"
+	}
+	return "--" + name
+}
+
+// text is the line for people; at is what they know its place by.
+func (f apiFault) text(at string) string {
+	text := at + ": " + f.Detail
 	if f.Nearest != nil {
 		text += fmt.Sprintf("; nearest rule %s:%d: %s", f.Nearest.File, f.Nearest.Line, f.Nearest.Title)
 	}

@@ -277,3 +277,22 @@ func TestControlCallers(t *testing.T) {
 		}
 	}
 }
+
+// TestFaultsByFlag: who narrows by the command is told of flags, and of each
+// fault once.
+func TestFaultsByFlag(t *testing.T) {
+	for pointer, want := range map[string]string{"/ttl": "--ttl", "/only/0": "--only", "/methods/1": "--method", "/parent": "--parent"} {
+		if got := (apiFault{Pointer: pointer}).flag(); got != want {
+			t.Errorf("%s: %s, want %s", pointer, got, want)
+		}
+	}
+	fault := apiFault{Pointer: "/ttl", Detail: `"soon" is no duration`}
+	b, err := json.Marshal(refusedNarrowing([]apiFault{fault}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = (&controlFlags{}).failure(&http.Response{Status: "422"}, b)
+	if err == nil || err.Error() != "the sandbox cannot be narrowed to this; nothing was made" {
+		t.Errorf("the error is %v", err)
+	}
+}

@@ -64,9 +64,12 @@ is held until its time is over or it is removed, also when nobody is in it.`,
 	return cmd
 }
 
-// passed has the descriptor of a namespace go with the call.
+// passed has the descriptor of a namespace go with the call, if the daemon is not
+// told another way which it is.
 func (f *controlFlags) passed(in *apiAttach, fd int, file string) (err error) {
 	switch {
+	case fd < 0 && file == "" && in.NetNS == "" && in.PID == 0:
+		return usage("sandbox add: give one of --netns, --pid, --netns-fd and --netns-file")
 	case fd < 0 && file == "":
 		return nil
 	case fd >= 0 && file != "":

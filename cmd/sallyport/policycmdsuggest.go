@@ -45,7 +45,7 @@ Read it as a proposal: that something was asked for does not make it right.`,
 	f.add(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
-	fs.StringVar(&f.since, "since", "24h", "from this time on: a duration such as 1h or 7d, or RFC 3339")
+	fs.StringVar(&f.since, "since", "24h", sinceHelp)
 	fs.StringVar(&f.sandbox, "sandbox", "", "only for this sandbox")
 	fs.BoolVar(&f.exact, "exact", false, "never join paths into a pattern")
 	fs.StringVar(&f.group, "group", "", "print a group of this name, which loads beside the policy")

@@ -136,7 +136,8 @@ func (f *controlFlags) failure(resp *http.Response, data []byte) error {
 		}
 	}
 	for _, f := range e.Faults {
-		fmt.Fprintln(os.Stderr, f)
+		fmt.Fprintln(os.Stderr, f.text(f.flag()))
+		e.Error = strings.TrimSuffix(e.Error, ": "+f.String()) // it was told
 	}
 	return &exit{code: exitFailed, err: errors.New(e.Error)}
 }
@@ -169,6 +170,12 @@ sallyport.sandbox.`,
 				if in, err = readHook(os.Stdin, in); err != nil {
 					return err
 				}
+			}
+			switch {
+			case in.NetNS == "" && in.PID == 0:
+				return usage("sandbox attach: give one of --netns, --pid and --oci")
+			case in.Sandbox == "" && in.Container == "":
+				return usage("sandbox attach: name the sandbox of the policy with --sandbox")
 			}
 			var out apiSandbox
 			if err := f.call(http.MethodPost, "/v1/sandboxes", in, &out); err != nil || f.json {

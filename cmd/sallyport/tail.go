@@ -61,7 +61,7 @@ where it is not that of the line before, or not today.`,
 	fs.IntVarP(&f.lines, "lines", "n", 20, "how many of the newest events (0: all)")
 	fs.BoolVar(&f.blocked, "blocked", false, "only what was denied")
 	fs.BoolVar(&f.alerts, "alerts", false, "only what alerts")
-	wordVar(fs, &f.since, "since", "from this time on: a duration such as 1h or 7d, or RFC 3339")
+	wordVar(fs, &f.since, "since", sinceHelp)
 	wordVar(fs, &f.sandbox, "sandbox", "only of this sandbox, by name or id")
 	wordVar(fs, &f.host, "host", "only of hosts that match this glob")
 	wordVar(fs, &f.reason, "reason", "only with this reason, or this class of error")
@@ -185,13 +185,16 @@ func (f *tailFlags) filter() (audit.Filter, error) {
 		return out, nil
 	}
 	var err error
-	out.Since, err = moment(f.since)
+	out.Since, err = moment("--since", f.since)
 	return out, err
 }
 
+// sinceHelp says what moment reads.
+const sinceHelp = "from this time on: a duration such as 1h or 7d, RFC 3339, or a day"
+
 // moment reads a time: so long ago, RFC 3339, or a day, which is its first
-// instant in UTC.
-func moment(s string) (time.Time, error) {
+// instant in UTC. What names the flag or parameter that it is of.
+func moment(what, s string) (time.Time, error) {
 	if d, err := duration(s); err == nil {
 		return time.Now().Add(-d), nil
 	}
@@ -200,7 +203,7 @@ func moment(s string) (time.Time, error) {
 		if t, err = time.Parse(time.DateOnly, s); err == nil {
 			return t, nil
 		}
-		return t, usage("%s: neither a duration such as 1h nor a time such as 2026-01-02T15:04:05Z nor a day such as 2026-01-02", s)
+		return t, usage("%s %s: neither a duration such as 1h nor a time such as 2026-01-02T15:04:05Z nor a day such as 2026-01-02", what, s)
 	}
 	return t, nil
 }

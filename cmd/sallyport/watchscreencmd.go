@@ -34,7 +34,7 @@ would allow it, and prints it again at the end.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.state, "state", "", "state folder of the gateway")
-	wordVar(fs, &f.since, "since", "from this time on: a duration such as 1h, or RFC 3339")
+	wordVar(fs, &f.since, "since", sinceHelp)
 	wordVar(fs, &f.sandbox, "sandbox", "only of this sandbox, by name or id")
 	wordVar(fs, &f.host, "host", "only of hosts that match this glob")
 	fs.StringArrayVar(&paths, "policy", nil, "policy that suggestions are made for (repeatable; default: the configured policy.d)")
