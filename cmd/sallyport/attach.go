@@ -87,7 +87,8 @@ func (a attachment) describe() string {
 	return "namespace " + a.NetNS
 }
 
-// where says in what a sandbox was captured, "" if it no longer is.
+// where says in what a sandbox is captured or, by a capture that is no longer
+// in the daemon file, was.
 func (c *captures) where(sb *identity.Sandbox) string {
 	if a, ok := c.attachedAt(sb.ID); ok {
 		if a.Declared && a.NetNS == ownNamespace {

@@ -46,6 +46,9 @@ func caCommand() *cobra.Command {
 				if err == nil {
 					err = needCA(dir)
 				}
+				if err == nil {
+					err = makeState(dir) // which it only looks at: it is there
+				}
 				if err != nil {
 					return err
 				}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -101,6 +102,9 @@ func (b captureBlock) check() error {
 	}
 	if _, known := engineSockets()[b.Engine]; b.Engine != "" && !known {
 		return fmt.Errorf("engine %q is none of docker, podman", b.Engine)
+	}
+	if _, port, err := net.SplitHostPort(b.Listen); b.Listen != "" && (err != nil || port == "") {
+		return fmt.Errorf("listen %q: not of the form 127.0.0.1:3128", b.Listen)
 	}
 	for _, text := range b.Address {
 		if _, err := netip.ParsePrefix(text); err != nil {

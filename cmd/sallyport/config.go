@@ -97,8 +97,8 @@ func readDaemonFile(path string) (*daemonFile, *hclparse.Parser, hcl.Diagnostics
 	return &d, parser, diags
 }
 
-// policyBlock returns the first block of f, which is no file of a daemon, that a
-// policy has, or nil.
+// policyBlock returns the first block of f that a policy has; nil if f has
+// anything of a daemon file.
 func policyBlock(f *hcl.File) *hclsyntax.Block {
 	if f == nil {
 		return nil
@@ -107,8 +107,12 @@ func policyBlock(f *hcl.File) *hclsyntax.Block {
 	if !ok {
 		return nil
 	}
+	schema, _ := gohcl.ImpliedBodySchema(daemonFile{})
+	if some, _, _ := body.PartialContent(schema); len(some.Attributes)+len(some.Blocks) > 0 {
+		return nil
+	}
 	i := slices.IndexFunc(body.Blocks, func(b *hclsyntax.Block) bool {
-		return slices.Contains([]string{"sandbox", "secret", "group", "org", "variable", "locals", "dynamic", "alert", "sink", "test"}, b.Type)
+		return slices.Contains([]string{"sandbox", "secret", "group", "org", "variable", "locals", "dynamic", "alert", "notify", "mute", "test"}, b.Type)
 	})
 	if i < 0 {
 		return nil

@@ -155,7 +155,14 @@ func knowSubcommands(cmd *cobra.Command) {
 // it was read.
 func sayNumber(_ *cobra.Command, err error) error {
 	if n, ok := errors.AsType[*strconv.NumError](err); ok {
-		return errors.New(strings.TrimSuffix(err.Error(), n.Error()) + "want a number that is whole")
+		want := "want a number that is whole"
+		switch {
+		case n.Func == "ParseBool":
+			want = "want true or false"
+		case errors.Is(n, strconv.ErrRange):
+			want = "it is too large"
+		}
+		return errors.New(strings.TrimSuffix(err.Error(), n.Error()) + want)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"sallyport/gateway/capture"
+	"sallyport/policy"
 )
 
 // harden gives up, once every socket is open, what serving does not need. What
@@ -16,7 +17,7 @@ import (
 func (d *daemonProcess) harden() error {
 	log := d.settings.log
 	if d.file.Confine {
-		if err := d.mayConfine(); err != nil {
+		if err := mayConfine(len(d.captures.engines) > 0, d.loader.commands()); err != nil {
 			return err
 		}
 		read, write := d.confines()
@@ -55,12 +56,13 @@ func (d *daemonProcess) writesForeign() bool {
 	})
 }
 
-// mayConfine refuses what a confined process cannot do.
-func (d *daemonProcess) mayConfine() error {
-	if len(d.captures.engines) > 0 {
+// mayConfine refuses what a confined process cannot do: to see an engine's
+// containers, and to run the commands of the secrets that are named.
+func mayConfine(engine bool, secrets []string) error {
+	if engine {
 		return errors.New("confine does not go with a container engine: a confined process cannot see the namespaces of others")
 	}
-	for _, s := range d.loader.commands() {
+	for _, s := range secrets {
 		return fmt.Errorf("confine does not go with the command %s of a secret, which would be confined too", s)
 	}
 	return nil
@@ -92,8 +94,13 @@ func (d *daemonProcess) confines() (read, write []string) {
 func (l *loader) commands() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return commandsOf(l.declared)
+}
+
+// commandsOf names the secrets whose source is a command.
+func commandsOf(declared []policy.Secret) []string {
 	var out []string
-	for _, s := range l.declared {
+	for _, s := range declared {
 		if s.Source.Kind == "exec" {
 			out = append(out, s.Name)
 		}

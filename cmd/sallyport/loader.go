@@ -110,17 +110,21 @@ func (l *loader) read(next uint64, yield func()) (doc *policy.Document, set *pol
 	return doc, set, setup, diags
 }
 
-// check says what a load would refuse, and fetches nothing.
-func (l *loader) check() *policyfile.Diagnostics {
-	doc, _, _, diags := l.read(1, func() {})
+// check says what a load would refuse, and fetches nothing. The document and the
+// set are nil if there is something.
+func (l *loader) check() (*policy.Document, *policy.Set, *policyfile.Diagnostics) {
+	doc, set, _, diags := l.read(1, func() {})
 	if diags.HasErrors() {
-		return diags
+		return nil, nil, diags
 	}
 	for _, s := range doc.Secrets {
 		_, problems := openSecret(s, l.pins)
 		diags.AddProblems(problems)
 	}
-	return diags
+	if diags.HasErrors() {
+		return nil, nil, diags
+	}
+	return doc, set, diags
 }
 
 // state returns the generation to load, and whether one has been before it.

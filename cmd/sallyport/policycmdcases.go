@@ -105,6 +105,8 @@ func (f *policyFlags) testFiles(args []string) string {
 		case err != nil: // standard input
 		case info.IsDir():
 			names = append(names, filepath.Join(p, "*_test.hcl"))
+		case strings.HasSuffix(p, "_test.hcl"):
+			names = append(names, p)
 		default:
 			names = append(names, policyfile.TestFileOf(p))
 		}

@@ -91,6 +91,7 @@ func (f *learnFlags) learn(argv []string) error {
 		return err
 	}
 	defer out.close()
+	f.run.vars = f.vars
 	f.run.policy, f.run.sandbox, f.run.report, f.run.quiet, f.run.logLevel = paths, f.sandbox, true, true, "error"
 	ended := f.run.run(argv)
 	var failed *exit
@@ -106,7 +107,10 @@ func (f *learnFlags) learn(argv []string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(ended, f.write(*doc, list, out), bad.failure())
+	if err := errors.Join(f.write(*doc, list, out), bad.failure()); err != nil {
+		return err // of which the command's own code would say nothing
+	}
+	return ended
 }
 
 // runFolders are the logs of runs.

@@ -172,6 +172,8 @@ sallyport.sandbox.`,
 				}
 			}
 			switch {
+			case oci && in.PID == 0:
+				return usage("--oci: the OCI state on standard input has no pid: the container does not run")
 			case in.NetNS == "" && in.PID == 0:
 				return usage("sandbox attach: give one of --netns, --pid and --oci")
 			case in.Sandbox == "" && in.Container == "":

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
 	"sallyport/gateway/capture"
@@ -52,7 +53,7 @@ the same addresses as before. Under systemd what they send meanwhile waits.`,
 	varsVar(cmd.Flags(), &f.vars)
 	cmd.Flags().BoolVar(&f.lock, "lock", false, "close the interfaces of the daemon file, there or not yet, to all but captures, and exit; done again it changes nothing")
 	cmd.Flags().BoolVar(&f.remove, "remove", false, "remove the rules in the kernel, once the daemon is stopped, and exit; interfaces that they guarded have no guard then")
-	cmd.Flags().BoolVar(&f.check, "check", false, "say what is wrong with the daemon file and its policy, or that they are good, and exit: 78 or 0; nothing is opened or written, and what the host has is not looked at")
+	cmd.Flags().BoolVar(&f.check, "check", false, "say what is wrong with the daemon file and its policy, or that they are good, and exit: 78 or 0; nothing is opened or written; users, groups and files that it names are looked for, interfaces, namespaces and engines are not")
 	cmd.MarkFlagsMutuallyExclusive("lock", "remove", "check")
 	return cmd
 }
@@ -99,7 +100,7 @@ func (f *serveFlags) start() (_ *daemonProcess, err error) {
 	}
 	s, err := f.settings(p, file)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, file.lock(hclog.NewNullLogger())) // as below
 	}
 	kept := newKeeper(s.log)                 // before any other process is started
 	if err := file.lock(s.log); err != nil { // first: what fails after it leaves nothing open

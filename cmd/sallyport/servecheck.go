@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"sallyport/policy"
 	"sallyport/policy/policyfile"
 )
 
@@ -69,10 +70,31 @@ func (f *serveFlags) checkPolicy(p paths, file *daemonFile, s settings) (string,
 		}
 	}
 	l := &loader{paths: s.policy, vars: s.vars, log: hclog.NewNullLogger()}
-	if err := diagnosed(l.check()); err != nil {
+	doc, set, diags := l.check()
+	if err := diagnosed(diags); err != nil {
+		return "", err
+	}
+	if err := file.fits(doc, set); err != nil {
 		return "", err
 	}
 	return "the policy " + strings.Join(s.policy, ", ") + " is good", nil
+}
+
+// fits says what of the daemon file a policy does not go with.
+func (d *daemonFile) fits(doc *policy.Document, set *policy.Set) error {
+	engine := false
+	for _, b := range d.Captures {
+		engine = engine || b.Engine != ""
+		if b.Sandbox != "" && set.Sandbox(b.Sandbox) == nil {
+			return b.at(fmt.Errorf("the policy has no sandbox %q; it has %s", b.Sandbox, strings.Join(set.Sandboxes(), ", ")))
+		}
+	}
+	if d.Confine {
+		if err := mayConfine(engine, commandsOf(doc.Secrets)); err != nil {
+			return d.at(err, "confine")
+		}
+	}
+	return nil
 }
 
 // settings are those of the daemon file and of the flags.

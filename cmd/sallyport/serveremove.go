@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"sallyport/audit"
 	"sallyport/gateway/capture"
 )
@@ -14,9 +16,6 @@ import (
 // file names its state; while one runs with that, nothing is taken away, and
 // none starts meanwhile.
 func (f *serveFlags) removeRules() (err error) {
-	if os.Geteuid() != 0 {
-		return &exit{code: exitFailed, err: errors.New("serve --remove: the rules in the kernel are root's, and nothing was removed"), hint: "be root: sudo sallyport serve --remove"}
-	}
 	p, file, err := f.readConfig()
 	if err != nil {
 		return err
@@ -29,7 +28,11 @@ func (f *serveFlags) removeRules() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, leave()) }()
-	return errors.Join(capture.RemoveRules(), capture.RemoveBridges(), capture.ReleaseNamespaces(filepath.Join(p.runtime, tapDir)))
+	err = errors.Join(capture.RemoveRules(), capture.RemoveBridges(), capture.ReleaseNamespaces(filepath.Join(p.runtime, tapDir)))
+	if errors.Is(err, unix.EPERM) { // of each of them
+		return &exit{code: exitFailed, err: errors.New("serve --remove: this user may not change the rules of the kernel"), hint: "be root, or have CAP_NET_ADMIN as the daemon had"}
+	}
+	return err
 }
 
 // holdState takes the lock that a daemon has on its state folder, until leave is

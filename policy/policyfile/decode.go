@@ -282,5 +282,6 @@ func known(s *shape) string {
 	if len(names) == 0 {
 		return "It holds nothing."
 	}
-	return "It may hold: " + list(names) + "."
+	slices.Sort(names)
+	return "It may hold: " + list(slices.Compact(names)) + "."
 }

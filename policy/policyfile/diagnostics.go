@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"sallyport/policy"
 )
@@ -51,6 +52,9 @@ type Diagnostics struct {
 type text struct {
 	data  []byte
 	lines []int // offsets of line starts; filled on first use
+
+	body   *hclsyntax.Body // of data; filled on first use
+	placed int             // how many problems were looked for in it
 }
 
 // HasErrors says whether the policy must not be used.

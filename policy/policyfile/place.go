@@ -7,19 +7,25 @@ import (
 	"sallyport/policy"
 )
 
+// maxPlaced is how many problems of a file are placed at their values: each
+// search reads all blocks, and nobody reads so many.
+const maxPlaced = 100
+
 // placeProblem moves x, which is at the beginning of a block, to the value in
 // it that the problem is about. It stays where it is if the block does not hold
 // that value as it is written, but as a result of something.
 func (d *Diagnostics) placeProblem(x *Diagnostic, p policy.Problem) {
 	t := d.files[p.Pos.File]
-	if p.Attr == "" || t == nil {
+	if p.Attr == "" || t == nil || t.placed == maxPlaced {
 		return
 	}
-	body, problems := parseHCL(t.data, p.Pos.File, hcl.InitialPos) // only when something is wrong
-	if problems.HasErrors() {
+	if t.placed++; t.body == nil {
+		t.body, _ = parseHCL(t.data, p.Pos.File, hcl.InitialPos) // what could be read of it
+	}
+	if t.body == nil {
 		return
 	}
-	b := blockAt(body, p.Pos)
+	b := blockAt(t.body, p.Pos)
 	if b == nil || b.Body.Attributes[p.Attr] == nil {
 		return
 	}
