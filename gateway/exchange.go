@@ -145,11 +145,12 @@ func (x *exchange) overdue(now time.Time) {
 
 // Reached implements upstream.Watcher. A reload that came before did not see the
 // address.
-func (x *exchange) Reached(peer *netip.AddrPort) {
+func (x *exchange) Reached(peer *netip.AddrPort) bool {
 	x.peer.Store(peer)
 	if why := x.r.c.takenBack(&x.entry, x.r.snap); why != nil {
 		x.revoke(*why)
 	}
+	return x.revoked.Load() == nil
 }
 
 // revoke cuts the exchange because policy took its allow back.

@@ -177,7 +177,7 @@ func New(d Deps) (*Gateway, error) {
 
 // Swap puts s in force and re-decides what is open: an attempt that s denies
 // is cut before Swap returns, and a connection closed that was kept to explain a
-// refusal which s does not make.
+// refusal, if s allows its host.
 func (g *Gateway) Swap(s *Snapshot) {
 	if s != nil {
 		s.recorded = policyOf(s)

@@ -104,7 +104,7 @@ type room request
 // Take implements inject.Room.
 func (m *room) Take(n int64) bool {
 	r := (*request)(m)
-	return r.unpacks.within(&r.g.state(r.c.sandbox.ID).unpacks, &r.g.unpacks, n, sandboxUnpacks, gatewayUnpacks)
+	return r.unpacks.within(&r.c.state.unpacks, &r.g.unpacks, n, sandboxUnpacks, gatewayUnpacks)
 }
 
 // holdBody takes what a body may need of which at most so many bytes are read.

@@ -85,7 +85,7 @@ func (o *opened) revokeSandbox(id string) {
 }
 
 // resetRefused resets the connections that are kept to explain why they were
-// refused, and that s allows. Their clients open others.
+// refused, and whose host s allows. Their clients open others.
 func (o *opened) resetRefused(s *Snapshot) {
 	for _, c := range o.where(func(c *conn) bool { return c.refusal.Load() != nil }) {
 		if s.decide(c.request(c.scheme)).Verdict == policy.Allow {

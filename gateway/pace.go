@@ -51,11 +51,10 @@ func (p *pace) giveBack() {
 
 // refusals is the pace of the connection's sandbox.
 func (c *conn) refusals() *pace {
-	id := ""
-	if c.sandbox != nil {
-		id = c.sandbox.ID
+	if c.state != nil {
+		return c.state.refusal
 	}
-	return c.g.state(id).refusal
+	return c.g.state("").refusal // of those that are nobody's
 }
 
 // wait returns when the next refusal is due, or ctx ends.

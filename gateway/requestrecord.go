@@ -45,8 +45,11 @@ func (r *request) endEvent() *requestEvent {
 // refuse records a denial and answers with it, not faster than the sandbox may
 // be refused.
 func (r *request) refuse(d policy.Decision) {
-	if why := r.c.forgotten(); why != nil {
-		d = *why // it may have failed for that
+	switch d.Reason {
+	case policy.ResolveFailed, policy.SecretUnavailable, policy.ProtocolError: // of a wait that may have been cut short
+		if why := r.c.forgotten(); why != nil {
+			d = *why
+		}
 	}
 	d = r.graver(d)
 	d.Verdict, d.Inject = policy.Deny, nil

@@ -13,7 +13,7 @@ type ahead struct {
 // nearAhead is how many bytes are read first. Most texts differ in them.
 const nearAhead = 8
 
-// read reads until n bytes are known, at most what b has room for.
+// readAhead reads until n bytes are known, at most what b has room for.
 func readAhead[T string | []byte](text T, a *ahead, n int) {
 	for a.n < n && !a.end {
 		if a.next >= len(text) {

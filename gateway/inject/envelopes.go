@@ -67,8 +67,9 @@ func (k envelopeKind) unpacks(coding string) error {
 
 // messages returns src, a stream of messages that can be looked into, with
 // values covered in them. A compressed message with a value goes on without
-// compression; all others as they came. It is held whole, compressed. One that is compressed, although the
-// answer names no coding, ends the stream. firm is that of a maskReader.
+// compression; all others as they came. A compressed one is held whole, as it
+// came. One that is compressed, although the answer names no coding, ends the
+// stream. firm is that of a maskReader.
 func (m *Masker) messages(kind envelopeKind, coding string, src io.Reader, hit func(name string), firm bool) io.Reader {
 	switch kind {
 	case textEnvelopes:

@@ -160,8 +160,8 @@ func (z *zstdFrames) blockHead(head uint32) int64 {
 	return size
 }
 
-// window takes a window of n bytes, and what the decoder makes beside it. It
-// refuses those of more than maxWindow.
+// window takes a window of n bytes, and what the decoder makes beside it. The
+// decoder refuses those of more than maxWindow.
 func (z *zstdFrames) window(n uint64) error {
 	w := int64(min(n, maxWindow))
 	return z.lease.need(zstdRest + w + 6*min(w, zstdBlock))

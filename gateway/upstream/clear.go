@@ -144,7 +144,7 @@ func (a *clearConn) Read(p []byte) (int, error) {
 var errBehind = errors.New("upstream: something came behind an answer")
 
 // readBody reads of a body whose length may be known, and one byte more, which
-// is none of it.
+// is none of it, if it has come and somebody could take it for an answer.
 func (a *clearConn) readBody(p []byte) (int, error) {
 	if a.left < 0 {
 		return a.readAll(p)
@@ -155,9 +155,28 @@ func (a *clearConn) readBody(p []byte) (int, error) {
 		n, err = int(a.left), nil // it comes again behind the rest
 	}
 	if a.left -= int64(n); a.left == 0 {
+		if err == nil && n == len(p) && len(a.rest) == 0 {
+			a.lookBehind()
+		}
 		a.answered()
 	}
 	return n, err
+}
+
+// lookBehind reads a byte of what has come behind an answer, where what net/http
+// reads into had no room for it, and waits for none.
+func (a *clearConn) lookBehind() {
+	var one [1]byte
+	n := 0
+	switch {
+	case a.under.secured:
+		n, _ = a.under.ahead.FillBehind(a.Conn, one[:]) // an error comes again
+	case a.under.raw != nil && Waiting(a.under.raw) > 0:
+		n, _ = a.Conn.Read(one[:])
+	}
+	if n > 0 {
+		a.unread(one[:n])
+	}
 }
 
 // answered notes that an answer has ended. What is left was sent behind it.

@@ -232,3 +232,25 @@ func TestNothingIsReadBehindAnAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestBehindALongAnswer: what stands behind a body is also seen where net/http
+// reads into no more than the body has room in.
+func TestBehindALongAnswer(t *testing.T) {
+	const head, behind = "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"
+	body := strings.Repeat("b", 8<<10)
+	f := &fed{pieces: [][]byte{[]byte(head), []byte(body + behind)}}
+	under := newConn(f, &Pool{u: &Upstream{}})
+	under.secured = true // so that what has come is read without a wait
+	c := newClearConn(f, under)
+	b := make([]byte, len(body))
+	if n, err := c.Read(b); err != nil || string(b[:n]) != head {
+		t.Fatalf("%q, %v", b[:n], err)
+	}
+	c.body(&http.Response{StatusCode: http.StatusOK, ContentLength: int64(len(body))})
+	if n, err := io.ReadFull(c, b); err != nil || string(b[:n]) != body {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	if !c.behind.Load() {
+		t.Error("a request would be sent")
+	}
+}

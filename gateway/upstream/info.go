@@ -46,7 +46,8 @@ type Attempt struct {
 // That of a kept connection may be none of its route's: an earlier lookup gave
 // it, under the same ranges.
 type Watcher interface {
-	Reached(peer *netip.AddrPort)
+	// Reached says whether the request may go there.
+	Reached(peer *netip.AddrPort) bool
 }
 
 type attemptKey struct{}

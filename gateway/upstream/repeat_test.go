@@ -3,11 +3,13 @@ package upstream
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -381,5 +383,40 @@ func TestCloseIdleOverHTTP2(t *testing.T) {
 	_, info, err := send(t, u, o.target(), "https", "GET", nil, speaksHTTP2)
 	if info.Reused || err != nil {
 		t.Errorf("an idle connection was kept: %+v, %v", info, err)
+	}
+}
+
+// keepsBack is a Watcher that lets nothing go, and ends the request.
+type keepsBack struct{ end func() }
+
+func (k keepsBack) Reached(*netip.AddrPort) bool {
+	k.end()
+	return false
+}
+
+// TestWhatIsKeptBackIsNotWritten: over HTTP/1.1 net/http writes a request that
+// has ended since it took a connection for it.
+func TestWhatIsKeptBackIsNotWritten(t *testing.T) {
+	var asked atomic.Int32
+	o := newOrigin(t, true, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
+	u := newUpstream(t, Options{Roots: o.roots})
+	const rounds = 200
+	for range rounds {
+		mustSend(t, u, o.target(), "https", "GET", nil, nil) // whose connection is kept
+		ctx, cancel := context.WithCancel(t.Context())
+		_, _, err := send(t, u, o.target(), "https", "GET", nil, func(r *http.Request) {
+			route, err := u.Route(ctx, o.target(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			*r = *r.WithContext(WithAttempt(ctx, &Attempt{Route: route, Watch: keepsBack{cancel}}))
+		})
+		if err == nil {
+			t.Fatal("it was answered")
+		}
+	}
+	time.Sleep(50 * time.Millisecond) // what was written would have come
+	if n := asked.Load(); n != rounds {
+		t.Errorf("%d requests came, want %d", n, rounds)
 	}
 }

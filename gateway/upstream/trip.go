@@ -184,8 +184,8 @@ func (t *trip) trace(ctx context.Context, a *Attempt) context.Context {
 func (t *trip) gotConn(i httptrace.GotConnInfo) {
 	t.leave()
 	c := underlying(i.Conn)
-	if t.takes(c, i) && c != nil && t.watch != nil {
-		t.watch.Reached(&c.addr)
+	if t.takes(c, i) && c != nil && t.watch != nil && !t.watch.Reached(&c.addr) && c.alpn != http2.NextProtoTLS {
+		c.barred.Store(true) // net/http writes before it looks at the context
 	}
 }
 
