@@ -591,7 +591,7 @@ func TestPOL19Typos(t *testing.T) {
 		{"wrong type", "sandbox \"s\" {\n  allow \"a.test\" {\n    ports = \"https\"\n  }\n}\n", []string{"policy.hcl:3", "ports"}},
 		{"declared twice", "sandbox \"s\" {}\nsandbox \"s\" {}\n", []string{"policy.hcl:2", "policy.hcl:1"}},
 		{"wrong place", "allow \"a.test\" {}\nsandbox \"s\" {}\n", []string{"policy.hcl:1", "allow"}},
-		{"undeclared secret", "sandbox \"s\" {\n  allow \"a.test\" {\n    inject = [\"NO_SUCH_KEY\"]\n  }\n}\n", []string{"policy.hcl:2", "NO_SUCH_KEY"}},
+		{"undeclared secret", "sandbox \"s\" {\n  allow \"a.test\" {\n    inject = [\"NO_SUCH_KEY\"]\n  }\n}\n", []string{"policy.hcl:3", "NO_SUCH_KEY"}},
 		{"unclosed brace", "sandbox \"s\" {\n  allow \"a.test\" {}\n", []string{"policy.hcl:"}},
 		{"every problem at once", "sandbox \"s\" {\n  alow \"a.test\" {}\n  allow \"*b.test\" {}\n  deny \"c.test\" { methds = 1 }\n}\n",
 			[]string{"policy.hcl:2", "policy.hcl:3", "policy.hcl:4"}},
