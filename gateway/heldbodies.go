@@ -17,8 +17,8 @@ const (
 // How many bytes are taken at once to look into what is compressed. A client
 // may leave any number of answers unread.
 const (
-	sandboxUnpacks = 64 << 20
-	gatewayUnpacks = 512 << 20
+	sandboxUnpacks = 256 << 20
+	gatewayUnpacks = 1 << 30
 )
 
 // holding counts bytes that are held.

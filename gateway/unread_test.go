@@ -96,7 +96,8 @@ func TestAnswersThatAreNotRead(t *testing.T) {
 	_, err := l.store.Get(t.Context(), secretName)
 	must(t, err)
 	l.load()
-	const streams, window = 8, 16 << 20
+	const window = 16 << 20
+	const streams = sandboxUnpacks/window + 4
 	before := heap()
 	s := l.unread(t, port, streams)
 	until(t, "an end of those over the bound", func() bool { return l.endedFor(policy.RateLimited) >= streams-sandboxUnpacks/window })
@@ -200,7 +201,8 @@ func TestBodiesThatAreNotFinished(t *testing.T) {
 	client := l.client(t, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	const streams, window = 8, 16 << 20
+	const window = 16 << 20
+	const streams = sandboxUnpacks/window + 4
 	var wg sync.WaitGroup
 	for range streams {
 		wg.Go(func() {
