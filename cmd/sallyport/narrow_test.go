@@ -292,7 +292,7 @@ func TestFaultsByFlag(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = (&controlFlags{}).failure(&http.Response{Status: "422"}, b)
-	if err == nil || err.Error() != "the sandbox cannot be narrowed to this; nothing was made" {
+	if want := `the sandbox cannot be narrowed to this; nothing was made: --ttl: "soon" is no duration`; err == nil || err.Error() != want {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -136,8 +136,11 @@ func (f *controlFlags) failure(resp *http.Response, data []byte) error {
 		}
 	}
 	for _, f := range e.Faults {
+		if said, ok := strings.CutSuffix(e.Error, f.String()); ok {
+			e.Error = said + f.text(f.flag()) // the error is of this one
+			continue
+		}
 		fmt.Fprintln(os.Stderr, f.text(f.flag()))
-		e.Error = strings.TrimSuffix(e.Error, ": "+f.String()) // it was told
 	}
 	return &exit{code: exitFailed, err: errors.New(e.Error)}
 }
