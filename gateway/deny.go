@@ -66,10 +66,7 @@ func answer(w http.ResponseWriter, in *http.Request, f refusal) {
 	h.Set("X-Sallyport-Request", f.Request)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if in.ProtoMajor == 1 && (f.Status == http.StatusMisdirectedRequest || f.Status == http.StatusBadRequest || f.Reason == string(policy.Revoked) || in.Header.Get("Upgrade") != "") {
-		h.Set("Connection", "close")
-	}
-	if f.Last {
+	if f.Last || in.ProtoMajor == 1 && (f.Status == http.StatusMisdirectedRequest || f.Status == http.StatusBadRequest || f.Reason == string(policy.Revoked) || in.Header.Get("Upgrade") != "") {
 		h.Set("Connection", "close") // over HTTP/2 it is GOAWAY
 	}
 	line := "sallyport: " + f.Reason + ": " + f.Detail + " (request " + f.Request + ")"

@@ -42,6 +42,7 @@ func (o *opened) add(c *conn) error {
 		return errEnded
 	case o.forgotten[id] || o.before[id]:
 		o.mu.Unlock()
+		c.g.states.Delete(id) // which may have been made again
 		return errForgotten
 	case o.conns == nil:
 		o.conns = map[*conn]struct{}{}
@@ -62,7 +63,6 @@ func (o *opened) add(c *conn) error {
 // gateway that is no attempt any more.
 func (c *conn) turnAway(err error) {
 	if errors.Is(err, errForgotten) {
-		c.g.states.Delete(c.sandbox.ID)
 		c.refuse(policy.Decision{Reason: policy.UnknownSandbox, Message: err.Error()})
 		return
 	}

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -126,9 +125,6 @@ func (p *proxied) bind(front, c *conn) *policy.Decision {
 	if err := p.g.opened.add(front); err != nil {
 		out()
 		front.client.reset()
-		if errors.Is(err, errForgotten) {
-			p.g.states.Delete(c.sandbox.ID)
-		}
 		return deny(policy.Revoked, err.Error())
 	}
 	p.sandbox = c.sandbox // from now on: what add has not let in is asked again

@@ -47,7 +47,8 @@ func (r *request) endEvent() *requestEvent {
 func (r *request) refuse(d policy.Decision) {
 	switch d.Reason {
 	case policy.ResolveFailed, policy.SecretUnavailable, policy.ProtocolError: // of a wait that may have been cut short
-		if why := r.c.forgotten(); why != nil {
+		if why := r.c.cutShort(); why != nil {
+			why.Rule = d.Rule
 			d = *why
 		}
 	}

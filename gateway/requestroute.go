@@ -18,9 +18,6 @@ func (r *request) findRoute() *policy.Decision {
 	if d != nil {
 		if d.Reason == policy.ResolveFailed && ctx.Err() != nil {
 			d = deny(policy.ProtocolError, "the client gave the request up before its host was found")
-			if cut := r.c.client.revoked.Load(); cut != nil {
-				d = deny(policy.Revoked, cut.Message)
-			}
 		}
 		d.Rule, r.refused = r.decision.Rule, route
 		return d

@@ -16,8 +16,8 @@ func (g *Guard) Messages(src io.Reader) io.Reader {
 // stay as they are; those of a message that may be the beginning of a value are
 // held back until more of it comes, or it ends, once three quarters of the value
 // have come (see WatchBody); more than maxBehind bytes of frames behind them end
-// it. Compressed messages are not looked into. Now returns
-// what knows the values in force, the same one when nothing has changed.
+// it. Compressed messages are not looked into. Now returns what knows the values
+// in force, the same one when nothing has changed.
 func WatchMessages(src io.Reader, now func() *Guard) io.Reader {
 	w := &watchedMessages{src: src, now: now}
 	w.blind = now().out.text == nil

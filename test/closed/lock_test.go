@@ -26,7 +26,7 @@ func serve(t *testing.T, l *lab.Lab, args ...string) (string, error) {
 
 // TestNothingLeavesBeforeTheGatewayHasEverRun: with the lock, a bridge and links
 // that appear later are held on a host that forwards, as if the gateway were
-// there and dead; a gateway whose policy is broken locks them too.
+// there and dead; a gateway whose policy or daemon file is broken locks them too.
 func TestNothingLeavesBeforeTheGatewayHasEverRun(t *testing.T) {
 	for name, lock := range map[string]func(t *testing.T, l *lab.Lab, config string){
 		"locked at boot": func(t *testing.T, l *lab.Lab, config string) {
@@ -41,6 +41,15 @@ func TestNothingLeavesBeforeTheGatewayHasEverRun(t *testing.T) {
 			must(t, os.WriteFile(policy, []byte("sandbox {"), 0o600))
 			if out, err := serve(t, l, "--config", config, "--policy", policy); err == nil {
 				t.Fatalf("it started: %s", out)
+			}
+		},
+		"a daemon file that is wrong": func(t *testing.T, l *lab.Lab, config string) {
+			text, err := os.ReadFile(config)
+			must(t, err)
+			wrong := config + ".wrong"
+			must(t, os.WriteFile(wrong, append(text, "upstream { ca_file = \"/nowhere.pem\" }\n"...), 0o600))
+			if out, err := serve(t, l, "--config", wrong); err == nil || !strings.Contains(out, "ca_file") {
+				t.Fatalf("%v: %s", err, out)
 			}
 		},
 	} {
